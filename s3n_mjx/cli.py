@@ -1,0 +1,122 @@
+"""Command lines: `s3n-mjx VERB …`, the same as `python -m s3n_mjx.VERB …`.
+
+A user's mistake ends in one line on stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+import tyro
+
+from s3n_mjx.errors import UserError
+
+T = TypeVar("T")
+
+VERBS = {
+    "train": "train a policy",
+    "eval": "evaluate a checkpoint",
+}
+
+
+def parse_arguments(cls: type[T], args: Sequence[str], prog: str, default: T | None = None) -> T:
+    """``args`` as an instance of a dataclass; every field is a typed flag.
+
+    Raises:
+        UserError: what is wrong with them, in one line.
+        SystemExit: help was asked for (code 0).
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parsed: Any = tyro.cli(
+                cls,
+                default=default,
+                args=list(args),
+                prog=prog,
+                config=(tyro.conf.EnumChoicesFromValues, tyro.conf.FlagConversionOff),
+            )
+            return parsed
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        flag = "--" + str(first["loc"][-1] if first["loc"] else error.title).replace("_", "-")
+        raise UserError(
+            f"{flag}: {first['msg'].removeprefix('Value error, ')} (got {first['input']!r})"
+        ) from None
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise UserError(_one_line(said.getvalue())) from None
+
+
+def _one_line(boxed: str) -> str:
+    """tyro's box of several lines as one: the message, and its nearest suggestion."""
+    sections: list[list[str]] = [[]]
+    for line in boxed.splitlines():
+        text = line.strip().strip("│╭╮╰╯").strip()
+        if not text or text.startswith("─ ") or line.strip().startswith(("╭", "╰")):
+            continue
+        if set(text) == {"─"}:
+            sections.append([])
+        else:
+            sections[-1].append(text)
+    message = " ".join(sections[0]) or " ".join(boxed.split())
+    for section in sections[1:]:
+        if section and section[0].startswith("Perhaps you meant") and len(section) > 1:
+            message += f"; perhaps you meant {section[1].split()[0]}"
+    return message
+
+
+def run(main: Callable[[Sequence[str]], None], args: Sequence[str] | None = None) -> None:
+    """Call ``main`` on the process's arguments; say a user's mistake in one line, exit 2."""
+    try:
+        main(sys.argv[1:] if args is None else args)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except BrokenPipeError:  # output piped into `head`
+        raise SystemExit(0) from None
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def python_command() -> str:
+    """How a person starts this interpreter from the current folder, for commands to paste."""
+    executable = Path(sys.executable)
+    found = shutil.which("python")
+    if (
+        found
+        and Path(found).resolve() == executable.resolve()
+        and Path(found).parent == (executable.parent)
+    ):
+        return "python"
+    with contextlib.suppress(ValueError):
+        return str(executable.relative_to(Path.cwd()))
+    return str(executable)
+
+
+def main() -> None:
+    """Entry point of the console script `s3n-mjx`."""
+    usage = "usage: s3n-mjx VERB [options]\n" + "\n".join(
+        f"  {name:<8} {text}" for name, text in VERBS.items()
+    )
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(usage)
+        raise SystemExit(0 if len(sys.argv) > 1 else 2)
+    verb = sys.argv[1]
+
+    def dispatch(args: Sequence[str]) -> None:
+        if verb not in VERBS:
+            raise UserError(f"unknown verb {verb!r}; known: {', '.join(VERBS)}")
+        importlib.import_module(f"s3n_mjx.{verb}").main(args)
+
+    run(dispatch, sys.argv[2:])

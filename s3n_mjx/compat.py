@@ -1,0 +1,35 @@
+"""The one seam between this package and versions of JAX, Brax and MJX that differ.
+
+Import it before `brax` or `mujoco.mjx`. Locked versions need almost nothing of it; GPU machines
+often carry a newer JAX.
+"""
+
+import contextlib
+import io
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def device_put_replicated(tree, devices):
+    """One copy of every leaf on each device, stacked along a new leading axis.
+
+    `jax.device_put_replicated` left JAX in 0.10; Brax 0.14.2 still calls it.
+    """
+    mesh = jax.sharding.Mesh(np.array(devices), ("device",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("device"))
+
+    def put(leaf):
+        leaf = jnp.asarray(leaf)
+        return jax.device_put(jnp.broadcast_to(leaf, (len(devices), *leaf.shape)), sharding)
+
+    return jax.tree.map(put, tree)
+
+
+# JAX 0.9 still has the name, but warns; one path for every version is easier to trust.
+jax.device_put_replicated = device_put_replicated
+
+# MJX prints to stdout that its optional Warp backend is missing.
+with contextlib.redirect_stdout(io.StringIO()):
+    from mujoco import mjx as mjx

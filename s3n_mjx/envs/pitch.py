@@ -1,0 +1,162 @@
+"""Pitch in place: the base follows a sinusoidal pitch with all feet planted (paper, VI-B).
+
+The comparison of ground reaction forces needs a fixed-contact stance. At 5 Hz the full 0.1 rad
+would take more inertial torque than the weight can balance, so a policy has to trade amplitude
+for contact; the margin on each foot's load makes that trade before a foot lifts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge
+from brax.envs.base import State
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from s3n_mjx.config_files import STRICT
+from s3n_mjx.envs.base import BodyConfig, RobotEnv, TaskState, pitch_and_roll, task_state
+from s3n_mjx.envs.randomization import LegRandomization
+from s3n_mjx.robot.description import Positive
+from s3n_mjx.robot.model import Robot
+from s3n_mjx.simulation.config import SimulationConfig
+from s3n_mjx.simulation.control import StepRecord
+
+Weight = Annotated[float, Ge(0)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class PitchReward:
+    """Weights of the terms; each term's sign and unit are in :meth:`PitchEnv._reward_terms`."""
+
+    pitch: Weight = 1.0
+    pitch_rate: Weight = 0.5
+    alive: Weight = 0.5
+    contact: Weight = 4.0
+    slip: Weight = 1.0
+    drift: Weight = 0.5
+    posture: Weight = 10.0
+    action_rate: Weight = 0.02
+    torque: Weight = 0.0005
+
+
+@dataclass(frozen=True, config=STRICT)
+class PitchConfig:
+    """Command, reward and body settings of the task."""
+
+    amplitude_rad: Annotated[float, Ge(0)] = 0.1
+    frequency_hz: Positive = 5.0
+    pitch_scale_rad: Positive = 0.06  # error at which the pitch term has fallen to 1/e
+    pitch_rate_scale_rad_s: Positive = 2.0
+    contact_margin: Annotated[float, Ge(0)] = 0.3  # of a foot's static load
+    reward: PitchReward = Field(default_factory=PitchReward)
+    body: BodyConfig = Field(default_factory=BodyConfig)
+
+
+class PitchEnv(RobotEnv):
+    """Observation: proprioception, last action, command. Action: joint targets.
+
+    Args:
+        robot, simulation, leg_randomization: see :class:`RobotEnv`.
+        task: command and reward.
+    """
+
+    def __init__(
+        self,
+        robot: Robot | str | Path | None = None,
+        simulation: SimulationConfig = SimulationConfig(),
+        task: PitchConfig = PitchConfig(),
+        leg_randomization: LegRandomization = LegRandomization.NONE,
+    ):
+        super().__init__(robot, simulation, task.body, leg_randomization)
+        self.task = task
+
+    def command(self, phase: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Commanded pitch in rad and its rate in rad/s at ``phase`` in rad."""
+        task = self.task
+        rate = task.amplitude_rad * 2.0 * jnp.pi * task.frequency_hz
+        return task.amplitude_rad * jnp.sin(phase), rate * jnp.cos(phase)
+
+    def reset(self, rng: jax.Array) -> State:
+        """A robot near home at a random phase of the command."""
+        key, key_phase = jax.random.split(rng)
+        simulation, info = self._reset_simulation(key)
+        start = TaskState(
+            simulation=simulation,
+            action=jnp.zeros(self.action_size),
+            phase=jax.random.uniform(key_phase, maxval=2.0 * jnp.pi),
+        )
+        zero = jnp.zeros(())
+        metrics = {f"reward/{name}": zero for name in vars(self.task.reward)}
+        metrics |= {"pitch_error_squared_per_step": zero, "contact_kept_per_step": zero}
+        return State(cast(Any, start), self._observe(start), zero, zero, metrics, info)
+
+    def step(self, state: State, action: jax.Array) -> State:
+        """One policy step."""
+        return self.step_recorded(state, action)[0]
+
+    def step_recorded(self, state: State, action: jax.Array) -> tuple[State, StepRecord]:
+        """One policy step, and what happened in each of its simulation steps."""
+        action = jnp.clip(action, -1.0, 1.0)
+        before = task_state(state)
+        simulation, record = self._advance(state, action)
+        phase = before.phase + 2.0 * jnp.pi * self.task.frequency_hz * self.dt
+        reached = TaskState(simulation, action, jnp.mod(phase, 2.0 * jnp.pi))
+
+        terms = self._reward_terms(before, reached, record)
+        weights = vars(self.task.reward)
+        rewards = {name: weights[name] * value for name, value in terms.items()}
+        fallen = self._fallen(simulation)
+        pitch, _ = pitch_and_roll(simulation.qpos[3:7])
+        touching = jnp.linalg.norm(record.foot_force, axis=-1) > 1.0
+        # Extended, never replaced: brax's wrappers keep their own keys there.
+        state.metrics.update({f"reward/{name}": value for name, value in rewards.items()})
+        state.metrics.update(
+            pitch_error_squared_per_step=(self.command(reached.phase)[0] - pitch) ** 2,
+            contact_kept_per_step=jnp.mean(jnp.all(touching, axis=-1)),
+        )
+        # Divergence must not reach the learner: the episode ends and its reward is dropped.
+        reward = jnp.nan_to_num(sum(rewards.values()), nan=0.0, posinf=0.0, neginf=0.0)
+        after = cast(Any, state).replace(
+            pipeline_state=reached,
+            obs=jnp.nan_to_num(self._observe(reached)),
+            reward=reward,
+            done=fallen.astype(jnp.float32),
+        )
+        return after, record
+
+    def _observe(self, state: TaskState) -> jax.Array:
+        pitch, rate = self.command(state.phase)
+        command = jnp.stack([jnp.sin(state.phase), jnp.cos(state.phase), pitch, rate])
+        return jnp.concatenate([self._proprioception(state.simulation), state.action, command])
+
+    def _reward_terms(
+        self, before: TaskState, state: TaskState, record: StepRecord
+    ) -> dict[str, jax.Array]:
+        """Unweighted terms, each a scalar; penalties are negative."""
+        task, qpos, qvel = self.task, state.simulation.qpos, state.simulation.qvel
+        pitch, roll = pitch_and_roll(qpos[3:7])
+        pitch_command, rate_command = self.command(state.phase)
+        pitch_error = (pitch - pitch_command) / task.pitch_scale_rad
+        rate_error = (qvel[4] - rate_command) / task.pitch_rate_scale_rad_s
+
+        # A foot's load below its margin counts before the foot lifts, at every simulation step.
+        margin = max(task.contact_margin * self._static_foot_load, 1.0)
+        unloaded = jax.nn.relu(1.0 - jnp.linalg.norm(record.foot_force, axis=-1) / margin)
+        travel = record.foot_position[-1, :, :2] - record.foot_position[0, :, :2]
+        foot_speed = jnp.linalg.norm(travel, axis=-1) / (self.dt - self.simulation.timestep_s)
+        height = (qpos[2] - self._home_height) / 0.05
+        return {
+            "pitch": jnp.exp(-(pitch_error**2)),
+            "pitch_rate": jnp.exp(-(rate_error**2)),
+            "alive": jnp.ones(()),
+            "contact": -jnp.mean(unloaded**2),
+            "slip": -jnp.sum(foot_speed**2),  # (m/s)^2
+            "drift": -(jnp.sum(qvel[:2] ** 2) + qvel[5] ** 2),  # (m/s)^2 + (rad/s)^2
+            "posture": -(roll**2 + 0.01 * height**2),  # rad^2, and height in units of 0.05 m
+            "action_rate": -jnp.sum((state.action - before.action) ** 2),
+            "torque": -jnp.mean(jnp.sum(record.motor_torque**2, axis=-1)),  # (N m)^2
+        }

@@ -1,0 +1,116 @@
+"""`python -m s3n_mjx.eval --checkpoint PATH`: what a trained policy does.
+
+Prints a table and leaves `metrics.json`, plots, the recording and, where a GL is found, a video.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge, Gt
+from pydantic.dataclasses import dataclass
+
+from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
+from s3n_mjx.cli import parse_arguments, run
+from s3n_mjx.config_files import STRICT
+from s3n_mjx.envs.pitch import PitchEnv
+from s3n_mjx.errors import UserError
+from s3n_mjx.evaluation import metrics, plots, video
+from s3n_mjx.evaluation.recording import Recording
+from s3n_mjx.evaluation.rollout import rollout
+from s3n_mjx.files import written_whole
+from s3n_mjx.training import checkpoint as checkpoints
+from s3n_mjx.training import run as runs
+from s3n_mjx.training.metrics_log import read_rows
+from s3n_mjx.training.policy import load_params, make_policy
+
+
+@dataclass(frozen=True, config=STRICT)
+class Evaluate:
+    """Evaluate a checkpoint in the simulator that it was trained in.
+
+    Args:
+        checkpoint: checkpoint folder, run folder, or any level between (the newest counts).
+        out: folder for the results; by default `eval/STEP` in the run folder.
+        episodes: how many, side by side.
+        duration_s: length of each episode in s.
+        settle_s: left out of the tracking figures at the start of each episode, in s.
+        seed: of the resets.
+        video: render an mp4 of the first episode where a GL is found.
+    """
+
+    checkpoint: Path
+    out: Path | None = None
+    episodes: Annotated[int, Gt(0)] = 4
+    duration_s: Annotated[float, Gt(0)] = 10.0
+    settle_s: Annotated[float, Ge(0)] = 1.0
+    seed: Annotated[int, Ge(0)] = 0
+    video: bool = True
+
+
+def evaluate(
+    checkpoint: checkpoints.Checkpoint, episodes: int, duration_s: float, seed: int
+) -> tuple[list[Recording], PitchEnv]:
+    """Recordings of a checkpoint's deterministic policy, and the environment they are from."""
+    env = runs.make_env(checkpoint.config, checkpoint.robot)
+    params = load_params(checkpoint, env.observation_size, env.action_size)
+    policy = make_policy(checkpoint.config.ppo, params, env.observation_size, env.action_size)
+    return rollout(env, policy, episodes, duration_s, seed), env
+
+
+def default_folder(checkpoint: Path) -> Path:
+    """`RUN/eval/STEP` for a checkpoint of a run folder, `eval` inside any other one."""
+    if checkpoint.parent.name == "checkpoints":
+        return checkpoint.parent.parent / "eval" / checkpoint.name
+    return checkpoint / "eval"
+
+
+def main(args: Sequence[str]) -> None:
+    """The command; see `--help`."""
+    runtime.configure()
+    options = parse_arguments(Evaluate, args, "python -m s3n_mjx.eval")
+    if options.settle_s >= options.duration_s:
+        raise UserError(
+            f"--settle-s: {options.settle_s:g} s leaves nothing of --duration-s"
+            f" {options.duration_s:g} s"
+        )
+    checkpoint = checkpoints.load(options.checkpoint)
+    simulation = checkpoint.config.simulation
+    print(f"checkpoint {checkpoint.path}: {checkpoint.task}, {simulation.variant} by", end=" ")
+    print(f"{simulation.injection}, {checkpoint.env_steps:,} environment steps")
+    print(
+        f"{options.episodes} episodes of {options.duration_s:g} s in the simulator it was trained"
+        f" in, on {runtime.machine()}; compiling",
+        flush=True,
+    )
+    recordings, env = evaluate(checkpoint, options.episodes, options.duration_s, options.seed)
+
+    figures = metrics.pitch_metrics(recordings, options.settle_s)
+    print()
+    print(metrics.metric_table(figures))
+    print()
+    folder = options.out or default_folder(checkpoint.path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_whole(folder / "metrics.json") as temporary:
+            temporary.write_text(json.dumps(figures, indent=2) + "\n")
+    except OSError as error:
+        raise UserError(f"--out: {folder} cannot be written ({error})") from None
+    recordings[0].save(folder / "recording.npz")
+    plots.save(plots.pitch_tracking(recordings[0]), folder / "pitch_tracking.png")
+    plots.save(plots.phase_averaged_pitch_rate(recordings), folder / "pitch_rate.png")
+    plots.save(plots.grf_norm(recordings), folder / "grf_norm.png")
+    rows = read_rows(checkpoint.path.parent.parent / runs.METRICS_FILE)
+    if rows:
+        plots.save(plots.training_curve(rows), folder / "training_curve.png")
+    if options.video:
+        model = env.normalized.model
+        print(video.render(model, recordings[0], folder / "video.mp4", camera="track").message)
+    print(f"results: {folder} (metrics.json, recording.npz, *.png)")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,251 @@
+"""Figures of recordings and of training, one function a figure.
+
+Built on matplotlib's `Figure` alone: no pyplot, hence no global state, no display and no
+figure that has to be closed. Titles say what the figure shows; numbers come from `metrics.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from s3n_mjx.evaluation import metrics
+from s3n_mjx.evaluation.recording import FloatArray, Recording
+from s3n_mjx.files import written_whole
+
+DPI = 150
+# Okabe and Ito's palette: told apart with every common kind of colour blindness.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_COMMAND = {"color": "0.35", "linestyle": "--", "linewidth": 1.4, "label": "command"}
+_MEAN = "mean ± 1 standard deviation"
+
+Recordings = Sequence[Recording] | Mapping[str, Sequence[Recording]]
+
+
+def save(fig: Figure, path: Path | str) -> Path:
+    """Write the figure as PNG at 150 dpi, whole or not at all; return the path."""
+    path = Path(path)
+    with written_whole(path) as temporary:
+        fig.savefig(temporary, dpi=DPI, format="png")
+    return path
+
+
+def _figure(width: float, height: float, title: str) -> Figure:
+    fig = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(fig)
+    fig.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return fig
+
+
+def _style(ax: Axes, xlabel: str = "", ylabel: str = "") -> None:
+    ax.set_xlabel(xlabel, fontsize=11)
+    ax.set_ylabel(ylabel, fontsize=11)
+    ax.tick_params(labelsize=10)
+    ax.grid(True, color="0.9", linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _phase_axis(ax: Axes) -> None:
+    ax.set_xlim(0.0, 360.0)
+    ax.set_xticks(np.arange(0, 361, 90))
+
+
+def _groups(recs: Recordings, settle_s: float) -> dict[str, list[Recording]]:
+    """Recordings by label, each without its first `settle_s`; a fall before that stays whole."""
+    groups = dict(recs) if isinstance(recs, Mapping) else {"": recs}
+    if not groups or not all(groups.values()):
+        raise ValueError("no recording to draw")
+    return {
+        label: [r.slice_time(settle_s) for r in group if r.time[-1] >= settle_s] or list(group)
+        for label, group in groups.items()
+    }
+
+
+def _range(values: Sequence[float], decimals: int) -> str:
+    texts = [f"{v:.{decimals}f}" for v in (min(values), max(values))]
+    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+
+
+def _cycle(
+    recordings: Sequence[Recording], signals: Sequence[FloatArray]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Phase in [deg], mean and std over all the recordings' cycles; see `phase_average`."""
+    cycles = np.concatenate([r.time * r.meta["frequency_hz"] for r in recordings])
+    phase, mean, std = metrics.phase_average(cycles, np.concatenate(signals), frequency_hz=1.0)
+    return np.rad2deg(phase), mean, std
+
+
+def _band(ax: Axes, phase: FloatArray, mean: FloatArray, std: FloatArray, **line) -> None:
+    ax.plot(phase, mean, linewidth=1.8, **line)
+    ax.fill_between(phase, mean - std, mean + std, color=line["color"], alpha=0.2, linewidth=0)
+
+
+def pitch_tracking(rec: Recording, window_s: float = 2.0) -> Figure:
+    """Pitch and pitch rate against the command over the last `window_s` of one episode."""
+    shown = rec.slice_time(rec.time[-1] - window_s)
+    error = metrics.rmse(shown.pitch, shown.command["pitch_rad"])
+    frequency = rec.meta.get("frequency_hz")
+    title = f"Pitch follows the {frequency:g} Hz command" if frequency else "Pitch and its command"
+    title += f" to {error:.3f} rad RMS"
+    if rec.fell:
+        title = f"The robot fell {rec.time[-1]:.1f} s after the command's onset"
+    fig = _figure(8.0, 5.0, title)
+    top, bottom = fig.subplots(2, 1, sharex=True)
+    top.plot(shown.time, shown.command["pitch_rad"], **_COMMAND)
+    top.plot(shown.time, shown.pitch, color=PALETTE[0], linewidth=1.8, label="robot")
+    _style(top, ylabel="pitch [rad]")
+    bottom.plot(shown.time, shown.command["pitch_rate_rad_s"], **_COMMAND)
+    bottom.plot(shown.time, shown.pitch_rate, color=PALETTE[0], linewidth=1.8)
+    _style(bottom, xlabel="time since the command's onset [s]", ylabel="pitch rate [rad/s]")
+    bottom.set_xlim(shown.time[0], shown.time[-1] + shown.step_s)
+    fig.legend(
+        *top.get_legend_handles_labels(),
+        loc="outside upper right",
+        ncols=2,
+        fontsize=9,
+        frameon=False,
+    )
+    return fig
+
+
+def phase_averaged_pitch_rate(recs: Recordings, settle_s: float = 1.0) -> Figure:
+    """One cycle of pitch rate, mean and +-1 standard deviation (as the paper's Fig. 10).
+
+    Args:
+        recs: recordings pooled into one curve, or such a sequence for each label.
+        settle_s: start of each recording that is left out, in [s].
+    """
+    groups = _groups(recs, settle_s)
+    curves = {k: _cycle(group, [r.pitch_rate for r in group]) for k, group in groups.items()}
+    spans = [np.nanmax(mean) - np.nanmin(mean) for _, mean, _ in curves.values()]
+    fig = _figure(7.0, 4.2, f"Pitch rate over one cycle: {_range(spans, 2)} rad/s peak to peak")
+    ax = fig.subplots()
+    first = next(iter(groups.values()))
+    phase, command, _ = _cycle(first, [r.command["pitch_rate_rad_s"] for r in first])
+    ax.plot(phase, command, **_COMMAND)
+    for i, (label, curve) in enumerate(curves.items()):
+        _band(ax, *curve, color=PALETTE[i % len(PALETTE)], label=label or _MEAN)
+    _style(ax, "phase of the pitch command [deg]", "pitch rate [rad/s]")
+    _phase_axis(ax)
+    fig.legend(loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    return fig
+
+
+def grf_norm(recs: Recordings, settle_s: float = 1.0) -> Figure:
+    """One cycle of each foot's ground-reaction-force norm, mean and +-1 standard deviation.
+
+    Args:
+        recs: recordings pooled into one curve, or such a sequence for each label; all of
+            robots with the same feet.
+        settle_s: start of each recording that is left out, in [s].
+    """
+    groups = _groups(recs, settle_s)
+    everyone = [r for group in groups.values() for r in group]
+    feet = everyone[0].foot_names
+    if any(r.foot_names != feet for r in everyone):
+        raise ValueError("the recordings are of robots with different feet")
+    kept = [
+        100.0 * metrics.contact_kept_fraction(np.concatenate([r.foot_force_norm for r in group]))
+        for group in groups.values()
+    ]
+    n_columns = 2 if len(feet) == 4 else min(len(feet), 3)  # a quadruped reads best as 2x2
+    n_rows = -(-len(feet) // n_columns)
+    fig = _figure(
+        max(3.6 * n_columns, 6.5),
+        2.4 * n_rows + 1.0,
+        f"Ground reaction force over one cycle: all feet down {_range(kept, 1)} % of it",
+    )
+    axes = fig.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
+    for i, (label, group) in enumerate(groups.items()):
+        phase, mean, std = _cycle(group, [r.foot_force_norm for r in group])
+        for foot, ax in zip(range(len(feet)), axes.flat, strict=False):
+            colour = PALETTE[i % len(PALETTE)]
+            _band(ax, phase, mean[:, foot], std[:, foot], color=colour, label=label or _MEAN)
+    for foot, ax in enumerate(axes.flat):
+        if foot >= len(feet):
+            ax.set_axis_off()
+            continue
+        _style(ax)
+        _phase_axis(ax)
+        ax.set_title(feet[foot], fontsize=11, loc="left")
+        if foot % n_columns == 0:
+            ax.set_ylabel("force norm [N]", fontsize=11)
+        if foot + n_columns >= len(feet):
+            ax.set_xlabel("phase of the command [deg]", fontsize=11)
+            ax.tick_params(labelbottom=True)  # also above an empty cell
+    axes[0, 0].set_ylim(bottom=0.0)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    fig.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    return fig
+
+
+_TRAINING_PANELS = (
+    ("eval/episode_reward", "episode\nreward", 1.0),
+    ("eval/pitch_rmse_rad", "pitch error,\nRMS [rad]", 1.0),
+    ("eval/contact_kept_fraction", "all feet on the\nground [%]", 100.0),
+)
+
+
+def training_curve(rows: Sequence[Mapping[str, float | None]]) -> Figure:
+    """Reward, pitch error and kept contact over environment steps.
+
+    Args:
+        rows: the evaluations of `metrics.jsonl`, with "env_steps", "wall_s" and "eval/..."
+            keys. Rows or keys may be missing: a run that has just begun, or another task.
+    """
+
+    def column(key: str) -> FloatArray:
+        return np.array([np.nan if r.get(key) is None else r[key] for r in rows], dtype=float)
+
+    steps = column("env_steps") / 1e6
+    title = "No evaluation yet"
+    rewards = column("eval/episode_reward")
+    if np.isfinite(rewards).any():
+        last = np.flatnonzero(np.isfinite(rewards))[-1]
+        title = f"Reward {rewards[last]:.3g} after {steps[last]:.3g} million steps"
+        if np.isfinite(wall := column("wall_s")[last]):
+            title += f" and {wall / 60.0:.1f} min"
+    fig = _figure(7.0, 6.0, title)
+    axes = fig.subplots(len(_TRAINING_PANELS), 1, sharex=True)
+    for ax, (key, label, factor), colour in zip(axes, _TRAINING_PANELS, PALETTE, strict=False):
+        values = column(key) * factor
+        known = np.isfinite(values)  # rows without an evaluation must not break the line
+        ax.plot(steps[known], values[known], color=colour, linewidth=1.8, marker="o", markersize=3)
+        _style(ax, ylabel=label)
+        if not known.any():
+            ax.text(0.5, 0.5, "not recorded", transform=ax.transAxes, ha="center", color="0.5")
+            ax.set_yticks([])
+    axes[-1].set_xlabel("environment steps [million]", fontsize=11)
+    fig.align_ylabels(axes)
+    return fig
+
+
+def tradeoff(points: Sequence[tuple[str, float, float]]) -> Figure:
+    """Pitch error against kept contact, one labelled point each, joined in order of contact.
+
+    Args:
+        points: (label, contact_kept_fraction within [0, 1], pitch_rmse in [rad]).
+    """
+    if not points:
+        raise ValueError("no point to draw")
+    ordered = sorted(points, key=lambda p: p[1])
+    contact = np.array([100.0 * p[1] for p in ordered])
+    error = np.array([p[2] for p in ordered])
+    best = ordered[int(np.argmin(error))]
+    fig = _figure(
+        7.0,
+        4.2,
+        f"Least pitch error, {best[2]:.3f} rad, with feet down {100 * best[1]:.1f} % of the time",
+    )
+    ax = fig.subplots()
+    ax.plot(contact, error, color="0.75", linewidth=1.2, zorder=1)
+    ax.scatter(contact, error, color=PALETTE[0], s=40, zorder=2)
+    for (label, _, _), x, y in zip(ordered, contact, error, strict=True):
+        ax.annotate(label, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=9)
+    _style(ax, "time with all feet on the ground [%]", "pitch error, RMS [rad]")
+    ax.margins(x=0.15, y=0.2)
+    return fig

@@ -1,0 +1,87 @@
+"""Let a policy act in the MJX simulator and record it at every simulation step."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from s3n_mjx.envs.base import task_state
+from s3n_mjx.envs.pitch import PitchEnv
+from s3n_mjx.evaluation.recording import Recording
+from s3n_mjx.training.policy import Policy
+
+
+def rollout(
+    env: PitchEnv, policy: Policy, episodes: int, duration_s: float, seed: int
+) -> list[Recording]:
+    """Episodes side by side, each from its own reset; a fall ends a recording.
+
+    Args:
+        env: the task.
+        policy: deterministic.
+        episodes: how many.
+        duration_s: length of each in s.
+        seed: of the resets.
+    """
+    steps = round(duration_s / env.dt)
+
+    @jax.jit
+    def run(keys):
+        def advance(carry, _):
+            state, key = carry
+            key, key_action = jax.random.split(key)
+            action, _ = policy(state.obs, key_action)
+            before = task_state(state).phase
+            state, record = env.step_recorded(state, action)
+            return (state, key), (record, before, state.done)
+
+        def episode(key):
+            key_reset, key_run = jax.random.split(key)
+            return jax.lax.scan(advance, (env.reset(key_reset), key_run), length=steps)[1]
+
+        return jax.vmap(episode)(keys)
+
+    record, phase, done = jax.device_get(run(jax.random.split(jax.random.PRNGKey(seed), episodes)))
+    return [
+        _recording(env, jax.tree.map(lambda x, i=i: x[i], record), phase[i], done[i])
+        for i in range(episodes)
+    ]
+
+
+def _recording(env: PitchEnv, record, phase: np.ndarray, done: np.ndarray) -> Recording:
+    """Arrays of (policy step, substep, ...) as one recording, cut at the first fall."""
+    robot, task = env.robot, env.task
+    fell = bool(done.any())
+    steps = int(done.argmax()) + 1 if fell else len(done)
+    substeps = env.simulation.config.substeps
+
+    def flat(x) -> np.ndarray:
+        x = np.asarray(x[:steps], dtype=np.float64)
+        return x.reshape(steps * substeps, *x.shape[2:])
+
+    qpos, qvel = flat(record.qpos), flat(record.qvel)
+    timestep = env.simulation.timestep_s
+    # The command's phase at each simulation step; a recording counts its time from phase 0.
+    rate = 2.0 * np.pi * task.frequency_hz
+    start = float(phase[0]) / rate
+    time = np.asarray(start + timestep * np.arange(len(qpos)), dtype=np.float64)
+    return Recording(
+        joint_names=robot.joints,
+        foot_names=robot.feet,
+        time=time,
+        joint_position=qpos[:, robot.qpos_index],
+        joint_velocity=qvel[:, robot.dof_index],
+        motor_torque=flat(record.motor_torque),
+        base_position=qpos[:, :3],
+        base_quaternion=qpos[:, 3:7],
+        base_linear_velocity=qvel[:, :3],
+        base_angular_velocity=qvel[:, 3:6],
+        foot_force=flat(record.foot_force),
+        qpos=qpos,
+        command={
+            "pitch_rad": task.amplitude_rad * np.sin(rate * time),
+            "pitch_rate_rad_s": task.amplitude_rad * rate * np.cos(rate * time),
+        },
+        meta={"frequency_hz": task.frequency_hz, "amplitude_rad": task.amplitude_rad},
+        fell=fell,
+    )

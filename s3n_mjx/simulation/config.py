@@ -1,0 +1,42 @@
+"""Settings of the simulated dynamics and of the control loop."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from s3n_mjx.config_files import STRICT
+from s3n_mjx.normalization import Injection, LaggedTerms, Variant
+from s3n_mjx.robot.description import Positive
+
+
+class Timing(StrEnum):
+    """At what time a simulation step's velocity and torque are taken to be.
+
+    Semi-implicit Euler is a leapfrog: velocities stand half a step before positions.
+    """
+
+    PAPER = "paper"  # both taken as simultaneous
+    STAGGERED = "staggered"  # velocity read half a step ahead, torque delayed by half a step
+
+
+@dataclass(frozen=True, config=STRICT)
+class SimulationConfig:
+    """Everything that decides how the robot moves for a given sequence of position targets."""
+
+    variant: Variant = Variant.S3N_ACT
+    injection: Injection = Injection.QFRC_APPLIED
+    lagged_terms: LaggedTerms = LaggedTerms.MINIMAL
+    timing: Timing = Timing.PAPER
+    timestep_s: Positive = 0.003  # Table I
+    substeps: Annotated[int, Ge(1)] = 6  # simulation steps per policy step: 18 ms (Table I)
+    solver_iterations: Annotated[int, Ge(1)] = 4  # Newton
+    solver_ls_iterations: Annotated[int, Ge(1)] = 8
+
+    @property
+    def control_timestep_s(self) -> float:
+        """Policy period in s."""
+        return self.timestep_s * self.substeps

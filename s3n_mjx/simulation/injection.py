@@ -1,0 +1,209 @@
+"""S3N put into a MuJoCo model: armature, damping, tendons, and what is left to lag.
+
+The result is an ordinary MJCF plus a small table of lagged terms. The torques made from that
+table each step are in :mod:`s3n_mjx.simulation.control`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from s3n_mjx.errors import UserError
+from s3n_mjx.normalization import (
+    PairSplit,
+    Variant,
+    pair_increment,
+    spectral_radius,
+    split_increment,
+)
+from s3n_mjx.robot.model import Robot
+from s3n_mjx.simulation.config import SimulationConfig
+
+_POSTURES = 9
+
+
+@dataclass(frozen=True, eq=False)
+class NormalizedModel:
+    """A robot's MJCF with S3N in it, driven through `qfrc_applied` alone (no actuators)."""
+
+    robot: Robot
+    config: SimulationConfig
+    spec: mujoco.MjSpec
+    model: mujoco.MjModel
+    splits: tuple[PairSplit, ...]  # one per pair of the robot
+    stability_margin: float  # rho over the posture range, nominal masses
+
+    def lagged_inertia(self, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Inertia applied from the last step's acceleration, shape (nv, nv).
+
+        Args:
+            alpha: distal joint angle of each pair in rad, shape (n_pairs,).
+        """
+        result = np.zeros((self.model.nv, self.model.nv))
+        for pair, split, angle in zip(self.robot.pairs, self.splits, alpha, strict=True):
+            dofs = self.robot.dof_index[[pair.proximal, pair.distal]]
+            result[np.ix_(dofs, dofs)] += split.lagged_inertia(angle)
+        return result
+
+
+def normalize(robot: Robot, config: SimulationConfig, fixed_base: bool = False) -> NormalizedModel:
+    """Apply ``config.variant`` to ``robot`` by ``config.injection``.
+
+    Args:
+        robot: the resolved robot; not changed.
+        config: variant, injection, time step and solver settings.
+        fixed_base: weld the trunk to the world at home and leave out all contacts, for
+            contact-free tests of the legs (paper, section V).
+
+    Raises:
+        UserError: the variant needs an identified linkage that the description lacks, or the
+            lagged terms would be unstable (rho >= 1).
+    """
+    splits = tuple(_pair_splits(robot, config))
+    spec = _write_spec(robot, config, splits, fixed_base)
+    model = spec.compile()
+    if fixed_base:
+        robot = _without_base(robot, model)
+    result = NormalizedModel(robot, config, spec, model, splits, 0.0)
+    margin = stability_margin(result, [model])
+    if margin >= 1.0:
+        raise UserError(unstable_message(result, margin))
+    return NormalizedModel(robot, config, spec, model, splits, margin)
+
+
+def unstable_message(normalized: NormalizedModel, margin: float) -> str:
+    """One line for a robot whose lagged terms would not settle."""
+    config = normalized.config
+    ways = ["--injection mass_matrix"]
+    if config.lagged_terms != "minimal":
+        ways.append("--lagged-terms minimal")
+    return (
+        f"{normalized.robot.path}: {config.variant} by {config.injection} is unstable: spectral"
+        f" radius of the lagged inertia is {margin:.3f}, it must stay below 1; use"
+        f" {' or '.join(ways)}, or randomize the legs' masses less"
+    )
+
+
+def stability_margin(normalized: NormalizedModel, models: Iterable[mujoco.MjModel]) -> float:
+    """Largest spectral radius rho of the lagged terms over the legs' posture range.
+
+    Args:
+        normalized: the model whose lagged terms are looked at.
+        models: compiled models to look at them in: the nominal one, or randomized copies.
+    """
+    robot = normalized.robot
+    if not robot.pairs or not any(s.lagged_inertia.magnitude for s in normalized.splits):
+        return 0.0
+    ranges = np.array([pair.angle_range for pair in robot.pairs])
+    distal = robot.qpos_index[[pair.distal for pair in robot.pairs]]
+    margin = 0.0
+    for model in models:
+        data = mujoco.MjData(model)
+        mass_matrix = np.zeros((model.nv, model.nv))
+        for share in np.linspace(0.0, 1.0, _POSTURES):
+            data.qpos[:] = robot.home_qpos
+            data.qpos[distal] = ranges[:, 0] + share * (ranges[:, 1] - ranges[:, 0])
+            mujoco.mj_forward(model, data)
+            mujoco.mj_fullM(model, data, mass_matrix)
+            margin = max(
+                margin,
+                spectral_radius(
+                    mass_matrix,
+                    model.dof_damping,
+                    model.opt.timestep,
+                    normalized.lagged_inertia(data.qpos[distal]),
+                ),
+            )
+    return margin
+
+
+def _pair_splits(robot: Robot, config: SimulationConfig) -> Iterable[PairSplit]:
+    for pair in robot.pairs:
+        if config.variant is Variant.S3N_FULL and pair.total is None:
+            raise UserError(
+                f"{robot.path}: leg {pair.leg}: variant s3n_full needs the identified `inertia`"
+                " of its linkage; add it or use s3n_act"
+            )
+        both = [pair.proximal, pair.distal]
+        motors = robot.motor_inertia[both], robot.motor_damping[both]
+        increment = pair_increment(
+            config.variant, pair.jacobian, *motors, pair.total, pair.serial_link
+        )
+        yield split_increment(
+            config.injection, pair.jacobian, *motors, increment, config.lagged_terms
+        )
+
+
+def _write_spec(
+    robot: Robot, config: SimulationConfig, splits: tuple[PairSplit, ...], fixed_base: bool
+) -> mujoco.MjSpec:
+    spec = robot.spec.copy()
+    # Torques enter through qfrc_applied, in one place; actuators and sensors would only cost.
+    for element in [*spec.actuators, *spec.sensors]:
+        spec.delete(element)
+    for key in spec.keys:
+        key.ctrl = []
+        key.act = []
+
+    armature, damping = robot.motor_inertia.copy(), robot.motor_damping.copy()
+    for pair, split in zip(robot.pairs, splits, strict=True):
+        both = [pair.proximal, pair.distal]
+        armature[both], damping[both] = split.armature, split.damping
+        names = [robot.joints[index] for index in both]
+        for number, tendon in enumerate(split.tendons):
+            element = spec.add_tendon(name=f"s3n_{pair.leg}_{number}")
+            element.armature = tendon.armature
+            element.damping = [tendon.damping, 0.0, 0.0]
+            for name, coefficient in zip(names, tendon.coefficients, strict=True):
+                if coefficient:
+                    element.wrap_joint(name, coefficient)
+    for name, inertia, viscous in zip(robot.joints, armature, damping, strict=True):
+        joint = spec.joint(name)
+        joint.armature = inertia
+        joint.damping = [viscous, 0.0, 0.0]
+
+    option = spec.option
+    option.timestep = config.timestep_s
+    option.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    option.iterations = config.solver_iterations
+    option.ls_iterations = config.solver_ls_iterations
+    # The control loop takes realised accelerations from a semi-implicit step.
+    option.integrator = mujoco.mjtIntegrator.mjINT_EULER
+    if fixed_base:
+        for joint in list(spec.body(robot.description.trunk).joints):
+            spec.delete(joint)
+        for key in list(spec.keys):
+            spec.delete(key)
+        for geom in spec.geoms:
+            geom.contype = geom.conaffinity = 0
+    return spec
+
+
+def _without_base(robot: Robot, model: mujoco.MjModel) -> Robot:
+    """The same robot, indices counted in a model whose trunk is welded to the world."""
+    joints = [model.joint(name).id for name in robot.joints]
+    home = model.qpos0.copy()
+    for index in range(model.njnt):
+        old = robot.model.joint(model.joint(index).name).id
+        home[model.jnt_qposadr[index]] = robot.home_qpos[robot.model.jnt_qposadr[old]]
+    fields = dict(robot.__dict__)
+    fields.update(
+        model=model,
+        qpos_index=model.jnt_qposadr[joints].astype(np.int64),
+        dof_index=model.jnt_dofadr[joints].astype(np.int64),
+        home_qpos=home,
+    )
+    return Robot(**fields)
+
+
+def uses_lag(normalized: NormalizedModel) -> bool:
+    """Whether anything is left to be applied from the last step."""
+    return any(
+        split.lagged_inertia.magnitude > 0 or np.any(split.lagged_damping)
+        for split in normalized.splits
+    )

@@ -1,0 +1,137 @@
+"""`python -m s3n_mjx.train --task pitch --variant s3n_act`: train a policy.
+
+Flags are the fields of the task's config; `--preset` sets what they start from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import make_dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import tyro
+
+from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
+from s3n_mjx.cli import parse_arguments, python_command, run
+from s3n_mjx.errors import UserError
+from s3n_mjx.training import run as runs
+from s3n_mjx.training.config import (
+    RUNS,
+    RunConfig,
+    check_batching,
+    load_preset,
+    preset_names,
+    task_of,
+)
+from s3n_mjx.training.metrics_log import Logger, TensorBoard, WeightsAndBiases
+from s3n_mjx.training.progress import duration
+
+
+def parse(args: Sequence[str]) -> tuple[Any, RunConfig]:
+    """Options of the command and the config that they and the preset make.
+
+    Raises:
+        UserError: unknown task, preset, flag or value.
+    """
+    # Task and preset decide what the other flags are and what they start from.
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--task", default="pitch")
+    first.add_argument("--preset")
+    try:
+        known, _ = first.parse_known_args(args)
+    except SystemExit:
+        raise UserError("--task and --preset each need a value") from None
+    preset = known.preset or ("paper" if runtime.has_accelerator() else "cpu")
+    default = load_preset(known.task, preset)
+    cls = make_dataclass(
+        "Train",
+        [
+            ("task", str, "pitch"),
+            ("preset", str, preset),
+            ("run_dir", Path | None, None),
+            ("resume", Path | None, None),
+            ("tensorboard", bool, False),
+            ("wandb", bool, False),
+            ("config", Annotated[RUNS[known.task], tyro.conf.arg(name="")], default),
+        ],
+    )
+    cls.__doc__ = f"""Train a policy.
+
+    Args:
+        task: what to learn: {", ".join(RUNS)}.
+        preset: values to start from: {", ".join(preset_names())}, or a .yaml file. Without one,
+            `paper` where there is an accelerator and `cpu` elsewhere.
+        run_dir: folder of the run; made. By default runs/TASK-VARIANT-INJECTION-TIME.
+        resume: run folder to go on with, from its last checkpoint; its own config counts.
+        tensorboard: event files in the run folder.
+        wandb: log to Weights & Biases.
+    """
+    options = parse_arguments(cls, args, "python -m s3n_mjx.train")
+    return options, options.config
+
+
+def default_folder(config: RunConfig) -> Path:
+    """`runs/pitch-s3n_act-qfrc_applied-seed0-20250131-120000`."""
+    simulation = config.simulation
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / (
+        f"{task_of(config)}-{simulation.variant}-{simulation.injection}-seed{config.seed}-{stamp}"
+    )
+
+
+def main(args: Sequence[str]) -> None:
+    """The command; see `--help`."""
+    runtime.configure()
+    began = time.monotonic()
+    options, config = parse(args)
+    start = runs.Start()
+    if options.resume is not None:
+        folder = options.resume
+        start = runs.resume_from(folder)
+        config = runs.load_config(folder)
+    else:
+        folder = options.run_dir or default_folder(config)
+
+    print(f"s3n_mjx: {task_of(config)}, {config.simulation.variant} by", end=" ")
+    print(f"{config.simulation.injection}, seed {config.seed}, on {runtime.machine()}")
+    if options.resume is not None:
+        print(f"resuming {folder} at {start.env_steps:,} environment steps")
+    elif any(argument.startswith("--preset") for argument in args):
+        print(f"preset {options.preset}")
+    elif runtime.has_accelerator():
+        print("preset paper (an accelerator was found)")
+    else:
+        print("preset cpu (no accelerator was found; --preset paper for the full training)")
+    check_batching(config.ppo, jax.local_device_count())
+    env = runs.make_env(config)
+    print(
+        f"stability margin rho = {env.stability_margin:.3f} (lagged terms settle below 1)",
+        f"leg randomization {env.leg_randomization}",
+        sep="; ",
+    )
+    if options.resume is None:
+        runs.prepare_folder(folder, config)
+    print(f"run folder: {folder}")
+    print("compiling; the first time this takes a minute or two, later starts use the cache")
+    sys.stdout.flush()
+
+    loggers: list[Logger] = []
+    if options.tensorboard:
+        loggers.append(TensorBoard(folder))
+    if options.wandb:
+        loggers.append(WeightsAndBiases(folder.name, runs.to_plain(config), folder))
+    checkpoint = runs.train(config, folder, start, loggers, env)
+
+    print(f"done in {duration(time.monotonic() - began)}; curve: {folder / runs.METRICS_FILE}")
+    print(f"checkpoint: {checkpoint}")
+    print(f"evaluate it: {python_command()} -m s3n_mjx.eval --checkpoint {checkpoint}")
+
+
+if __name__ == "__main__":
+    run(main)

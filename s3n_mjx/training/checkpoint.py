@@ -1,0 +1,246 @@
+"""Self-describing checkpoints: a folder that evaluation needs nothing besides.
+
+    000001024000/
+        checkpoint.yaml   format, step, config, S3N parameters, versions, hashes
+        params.msgpack    observation normalizer, policy and value network (flax)
+        robot/            description and MJCF as used
+
+A checkpoint is made under a temporary name and renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import flax.serialization
+import jax
+import msgpack
+import yaml
+
+from s3n_mjx import __version__
+from s3n_mjx.config_files import dump_yaml, parse, to_plain
+from s3n_mjx.errors import UserError
+from s3n_mjx.robot.model import Robot, load_robot
+from s3n_mjx.simulation.injection import NormalizedModel
+from s3n_mjx.training.config import RUNS, RunConfig, task_of
+
+FORMAT = 1
+_KIND = "s3n_mjx checkpoint"
+_META = "checkpoint.yaml"
+_PARAMS = "params.msgpack"
+_PACKAGES = ("mujoco", "mujoco-mjx", "jax", "jaxlib", "brax", "flax", "numpy")
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A checkpoint read back; parameters stay bytes until a network gives them a shape."""
+
+    path: Path
+    env_steps: int
+    config: RunConfig
+    robot: Robot
+    metadata: dict[str, Any]
+    params: bytes
+
+    @property
+    def task(self) -> str:
+        """Name of the task it was trained on."""
+        return task_of(self.config)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def save_robot(robot: Robot, folder: Path) -> dict[str, str]:
+    """Write description and MJCF as used into ``folder``; returns their SHA-256 by file name.
+
+    A model with mesh, texture or height-field files goes into one zip archive with them.
+    """
+    folder.mkdir(parents=True)
+    stem = "model"
+    has_files = any(
+        element.file for element in [*robot.spec.meshes, *robot.spec.textures, *robot.spec.hfields]
+    )
+    spec = robot.spec.copy()
+    if has_files:
+        spec.to_zip(str(folder / f"{stem}.zip"))
+    else:
+        spec.compile()
+        (folder / f"{stem}.xml").write_text(spec.to_xml())
+    description = dataclasses.replace(
+        robot.description, model=f"{stem}.zip" if has_files else f"{stem}.xml", closed_chain=None
+    )
+    closed_chain = robot.description.closed_chain
+    if closed_chain is not None and (source := robot.path.parent / closed_chain).is_file():
+        shutil.copyfile(source, folder / "closed_chain.xml")
+        description = dataclasses.replace(description, closed_chain="closed_chain.xml")
+    (folder / "robot.yaml").write_text(dump_yaml(description))
+    return {file.name: _sha256(file.read_bytes()) for file in sorted(folder.iterdir())}
+
+
+def _s3n_parameters(normalized: NormalizedModel) -> dict[str, Any]:
+    """What S3N put into the model, for a reader and for comparison."""
+    return {
+        "variant": str(normalized.config.variant),
+        "injection": str(normalized.config.injection),
+        "stability_margin": normalized.stability_margin,
+        "pairs": {
+            pair.leg: {
+                "jacobian": pair.jacobian.tolist(),
+                "joint_armature": split.armature.tolist(),
+                "joint_damping": split.damping.tolist(),
+                "tendons": [
+                    {
+                        "coefficients": tendon.coefficients.tolist(),
+                        "armature": tendon.armature,
+                        "damping": tendon.damping,
+                    }
+                    for tendon in split.tendons
+                ],
+                "lagged_inertia_constant": split.lagged_inertia.constant.tolist(),
+                "lagged_inertia_cosine": split.lagged_inertia.cosine.tolist(),
+                "lagged_inertia_sine": split.lagged_inertia.sine.tolist(),
+                "lagged_damping": split.lagged_damping.tolist(),
+            }
+            for pair, split in zip(normalized.robot.pairs, normalized.splits, strict=True)
+        },
+    }
+
+
+def save(
+    folder: Path, env_steps: int, config: RunConfig, normalized: NormalizedModel, params: Any
+) -> Path:
+    """Write a checkpoint into ``folder``, whole or not at all.
+
+    Args:
+        folder: the run's `checkpoints` folder; made if missing.
+        env_steps: environment steps trained so far.
+        config: the whole run.
+        normalized: the robot's model with S3N.
+        params: Brax's (normalizer, policy, value).
+
+    Returns:
+        The checkpoint's folder, named by its step.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{env_steps:012d}"
+    temporary = Path(tempfile.mkdtemp(dir=folder, prefix=f".{path.name}."))
+    try:
+        data = flax.serialization.to_bytes(jax.device_get(params))
+        (temporary / _PARAMS).write_bytes(data)
+        metadata = {
+            "kind": _KIND,
+            "format": FORMAT,
+            "env_steps": env_steps,
+            "task": task_of(config),
+            "seed": config.seed,
+            "config": to_plain(config),
+            "s3n": _s3n_parameters(normalized),
+            "robot_sha256": save_robot(normalized.robot, temporary / "robot"),
+            "params_sha256": _sha256(data),
+            "versions": {"s3n_mjx": __version__} | {name: version(name) for name in _PACKAGES},
+        }
+        (temporary / _META).write_text(yaml.safe_dump(metadata, sort_keys=False, width=100))
+        os.chmod(temporary, 0o755)
+        if path.exists():
+            shutil.rmtree(path)
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return path
+
+
+def find(path: Path) -> Path:
+    """The checkpoint folder meant by ``path``: itself, or the newest below a run folder.
+
+    Raises:
+        UserError: nothing there, or no checkpoint in it.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: no such checkpoint; give a checkpoint or run folder")
+    if path.is_file():
+        path = path.parent
+    if (path / _META).is_file():
+        return path
+    for folder in (path, path / "checkpoints"):
+        steps = sorted(f for f in folder.glob("[0-9]*") if (f / _META).is_file())
+        if steps:
+            return steps[-1]
+    raise UserError(
+        f"{path}: no checkpoint in it (a checkpoint folder holds {_META}; a run folder holds"
+        " checkpoints/)"
+    )
+
+
+def load(path: Path) -> Checkpoint:
+    """Read a checkpoint: its folder, its run's folder, or any level between.
+
+    Raises:
+        UserError: missing, truncated, not ours, or of a later version; says which.
+    """
+    path = find(Path(path))
+    try:
+        metadata = yaml.safe_load((path / _META).read_text())
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise UserError(f"{path / _META}: damaged; use an earlier checkpoint") from None
+    if not isinstance(metadata, dict) or metadata.get("kind") != _KIND:
+        raise UserError(f"{path}: not an s3n_mjx checkpoint")
+    if metadata.get("format") != FORMAT:
+        raise UserError(
+            f"{path}: checkpoint format {metadata.get('format')!r}, this version reads {FORMAT};"
+            f" it was written by s3n_mjx {metadata.get('versions', {}).get('s3n_mjx', '?')}"
+        )
+    task = metadata.get("task")
+    if task not in RUNS:
+        raise UserError(f"{path}: trained on task {task!r}, which this version does not know")
+    try:
+        params = (path / _PARAMS).read_bytes()
+    except OSError:
+        raise UserError(f"{path}: {_PARAMS} is missing; use an earlier checkpoint") from None
+    if _sha256(params) != metadata.get("params_sha256"):
+        raise UserError(f"{path}: {_PARAMS} is truncated or changed; use an earlier checkpoint")
+    for name, expected in (metadata.get("robot_sha256") or {}).items():
+        file = path / "robot" / name
+        if not file.is_file() or _sha256(file.read_bytes()) != expected:
+            raise UserError(
+                f"{path}: robot/{name} is missing or changed; use an earlier checkpoint"
+            )
+    return Checkpoint(
+        path=path,
+        env_steps=int(metadata["env_steps"]),
+        config=parse(RUNS[task], metadata.get("config"), str(path / _META)),
+        robot=load_robot(path / "robot"),
+        metadata=metadata,
+        params=params,
+    )
+
+
+def restore_params(checkpoint: Checkpoint, template: Any) -> Any:
+    """Parameters in the shape of ``template``, Brax's (normalizer, policy, value).
+
+    Raises:
+        UserError: they belong to another network or observation.
+    """
+    try:
+        params = flax.serialization.from_bytes(template, checkpoint.params)
+    except (ValueError, KeyError, msgpack.exceptions.UnpackException) as error:
+        raise UserError(
+            f"{checkpoint.path}: parameters do not fit the network ({str(error)[:120]})"
+        ) from None
+    shapes = jax.tree.map(lambda x: tuple(getattr(x, "shape", ())), template)
+    if jax.tree.map(lambda x: tuple(getattr(x, "shape", ())), params) != shapes:
+        raise UserError(
+            f"{checkpoint.path}: parameters do not fit the observation of this version's"
+            f" {checkpoint.task} task"
+        )
+    return params

@@ -1,0 +1,57 @@
+"""Networks of a run, and a policy from a checkpoint."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from brax.training.acme import running_statistics, specs
+from brax.training.agents.ppo import networks as ppo_networks
+from brax.training.types import Policy
+
+from s3n_mjx.training.checkpoint import Checkpoint, restore_params
+from s3n_mjx.training.config import PPOConfig
+
+
+def network_factory(ppo: PPOConfig) -> Any:
+    """Brax's `network_factory` for these layers."""
+    return functools.partial(
+        ppo_networks.make_ppo_networks,
+        policy_hidden_layer_sizes=ppo.policy_layers,
+        value_hidden_layer_sizes=ppo.value_layers,
+    )
+
+
+def params_template(ppo: PPOConfig, observation_size: int, action_size: int) -> Any:
+    """Brax's (normalizer, policy, value) in the right shapes."""
+    networks = network_factory(ppo)(
+        observation_size, action_size, preprocess_observations_fn=running_statistics.normalize
+    )
+    key = jax.random.PRNGKey(0)
+    return (
+        running_statistics.init_state(specs.Array((observation_size,), np.dtype("float32"))),
+        networks.policy_network.init(key),
+        networks.value_network.init(key),
+    )
+
+
+def make_policy(
+    ppo: PPOConfig, params: Any, observation_size: int, action_size: int, deterministic: bool = True
+) -> Policy:
+    """``(observation, key) -> (action, extras)``, jit- and vmap-able."""
+    networks = network_factory(ppo)(
+        observation_size, action_size, preprocess_observations_fn=running_statistics.normalize
+    )
+    return ppo_networks.make_inference_fn(networks)(params, deterministic=deterministic)
+
+
+def load_params(checkpoint: Checkpoint, observation_size: int, action_size: int) -> Any:
+    """Parameters of a checkpoint for this observation.
+
+    Raises:
+        UserError: they belong to another network or observation.
+    """
+    template = params_template(checkpoint.config.ppo, observation_size, action_size)
+    return restore_params(checkpoint, template)

@@ -1,0 +1,237 @@
+"""A training run: environment, Brax PPO, metrics, checkpoints, resume."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import yaml
+
+from s3n_mjx import compat  # noqa: F401 - before brax
+from s3n_mjx.config_files import dump_yaml, parse, read_yaml, to_plain
+from s3n_mjx.envs import TASKS
+from s3n_mjx.errors import UserError
+from s3n_mjx.files import written_whole
+from s3n_mjx.training import checkpoint as checkpoints
+from s3n_mjx.training.config import RunConfig, check_batching, run_class, task_of
+from s3n_mjx.training.metrics_log import Logger, MetricsFile, Row
+from s3n_mjx.training.policy import load_params, network_factory
+from s3n_mjx.training.progress import Progress
+
+from brax.training.agents.ppo import train as ppo  # isort: skip
+
+CONFIG_FILE = "config.yaml"
+METRICS_FILE = "metrics.jsonl"
+
+# Means per step under these names in a task's `state.metrics`, and whether to take the root.
+_TASK_METRICS = {
+    "pitch": {
+        "pitch_error_squared_per_step": ("eval/pitch_rmse_rad", True),
+        "contact_kept_per_step": ("eval/contact_kept_fraction", False),
+    }
+}
+SHOWN = {
+    "pitch": {
+        "eval/episode_reward": "reward",
+        "eval/pitch_rmse_rad": "pitch error [rad]",
+        "eval/contact_kept_fraction": "contact kept",
+    }
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins: from nothing, or from a checkpoint of the same run."""
+
+    checkpoint: checkpoints.Checkpoint | None = None
+
+    @property
+    def env_steps(self) -> int:
+        return self.checkpoint.env_steps if self.checkpoint else 0
+
+
+def make_env(config: RunConfig, robot: Any = None):
+    """The task's environment as ``config`` describes it.
+
+    Args:
+        config: the run.
+        robot: a resolved robot instead of the path in ``config`` (from a checkpoint).
+    """
+    return TASKS[task_of(config)](
+        robot=robot or config.robot,
+        simulation=config.simulation,
+        task=config.env,
+        leg_randomization=config.leg_randomization,
+    )
+
+
+def prepare_folder(folder: Path, config: RunConfig) -> None:
+    """Make a new run's folder and write its config.
+
+    Raises:
+        UserError: a run is there already, or the folder cannot be written.
+    """
+    if (folder / CONFIG_FILE).exists():
+        raise UserError(f"{folder}: holds a run already; resume it with --resume {folder}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_whole(folder / CONFIG_FILE) as temporary:
+            temporary.write_text(yaml.safe_dump({"task": task_of(config)}) + dump_yaml(config))
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error})") from None
+
+
+def resume_from(folder: Path) -> Start:
+    """The newest whole checkpoint of a run.
+
+    Raises:
+        UserError: no run there; or its checkpoint cannot be used.
+    """
+    if not (folder / CONFIG_FILE).is_file():
+        raise UserError(f"--resume: {folder} holds no run ({CONFIG_FILE} is missing)")
+    if not list((folder / "checkpoints").glob("[0-9]*")):
+        return Start()
+    return Start(checkpoints.load(folder))
+
+
+def load_config(folder: Path) -> RunConfig:
+    """Config that a run folder was made with.
+
+    Raises:
+        UserError: the file is damaged or of another version.
+    """
+    path = folder / CONFIG_FILE
+    data = read_yaml(path)
+    task = data.pop("task", None) if isinstance(data, dict) else None
+    return parse(run_class(str(task)), data, str(path))
+
+
+def schedule(config: RunConfig, start: Start) -> tuple[int, int]:
+    """Epochs left and environment steps in each.
+
+    All epochs are alike, so that a resumed run compiles to the program that is in the cache.
+    """
+    ppo_config = config.ppo
+    per_epoch = int(
+        np.ceil(
+            ppo_config.num_timesteps / (ppo_config.num_checkpoints * ppo_config.steps_per_iteration)
+        )
+        * ppo_config.steps_per_iteration
+    )
+    return ppo_config.num_checkpoints - start.env_steps // per_epoch, per_epoch
+
+
+def train(
+    config: RunConfig,
+    folder: Path,
+    start: Start = Start(),
+    loggers: Sequence[Logger] = (),
+    env: Any = None,
+) -> Path:
+    """Train with Brax PPO; metrics and checkpoints go into ``folder`` as training goes.
+
+    Args:
+        config: the run.
+        folder: made by :func:`prepare_folder`.
+        start: from :func:`resume_from`.
+        loggers: further receivers of each row of metrics.
+        env: the run's environment, if the caller made it already.
+
+    Returns:
+        Folder of the last checkpoint.
+
+    Raises:
+        UserError: settings that do not go together.
+    """
+    check_batching(config.ppo, jax.local_device_count())
+    env = env or make_env(config)
+    task, ppo_config = task_of(config), config.ppo
+    epochs, per_epoch = schedule(config, start)
+    total = per_epoch * ppo_config.num_checkpoints
+    if epochs <= 0:
+        assert start.checkpoint is not None
+        return start.checkpoint.path
+
+    restore = None
+    if start.checkpoint is not None:
+        restore = load_params(start.checkpoint, env.observation_size, env.action_size)
+    metrics = MetricsFile(folder / METRICS_FILE, start.env_steps)
+    progress = Progress(total, start.env_steps, SHOWN[task])
+    began = time.monotonic()
+    offset = metrics.rows[-1]["wall_s"] if metrics.rows else 0.0
+    last = start.checkpoint.path if start.checkpoint else None
+
+    def on_metrics(step: int, brax_metrics: Mapping[str, Any]) -> None:
+        if step == 0 and start.env_steps:
+            return  # evaluated and logged at the end of the run that is resumed
+        row = _row(task, brax_metrics)
+        row = {
+            "env_steps": step + start.env_steps,
+            "wall_s": round(offset + time.monotonic() - began, 2),
+            **row,
+        }
+        metrics.log(row)
+        for logger in loggers:
+            logger.log(step + start.env_steps, row)
+        progress.update(row)
+
+    def on_params(step: int, _, params: Any) -> None:
+        nonlocal last
+        if step:
+            last = checkpoints.save(
+                folder / "checkpoints", step + start.env_steps, config, env.normalized, params
+            )
+
+    try:
+        ppo.train(
+            environment=env,
+            num_timesteps=per_epoch * epochs,
+            num_evals=epochs + 1,
+            # A resumed run must not draw the numbers of the first one again.
+            seed=config.seed + 1_000_003 * (start.env_steps // per_epoch),
+            network_factory=network_factory(ppo_config),
+            normalize_observations=True,
+            deterministic_eval=True,
+            restore_params=restore,
+            progress_fn=on_metrics,
+            policy_params_fn=on_params,
+            **_brax_arguments(config),
+        )
+    finally:
+        metrics.close()
+        progress.close()
+        for logger in loggers:
+            logger.close()
+    assert last is not None
+    return last
+
+
+def _brax_arguments(config: RunConfig) -> dict[str, Any]:
+    ours = {"num_timesteps", "policy_layers", "value_layers", "num_checkpoints"}
+    return {k: v for k, v in to_plain(config.ppo).items() if k not in ours}
+
+
+def _row(task: str, brax_metrics: Mapping[str, Any]) -> Row:
+    """Brax's metrics as plain numbers, with the task's own figures in SI units."""
+    row: Row = {}
+    named = _TASK_METRICS[task]
+    length = float(brax_metrics.get("eval/avg_episode_length", 1.0))
+    for name, value in brax_metrics.items():
+        value = float(value)
+        short = name.removeprefix("eval/episode_")
+        if short in named:
+            label, root = named[short]
+            row[label] = float(np.sqrt(value)) if root else value
+        elif short.startswith("reward/"):
+            if not short.endswith("_std"):
+                row[f"eval/{short}_per_step"] = value / length
+        elif short.removesuffix("_std") in named:
+            continue  # spread over episodes of a square says little
+        else:
+            row[name] = value
+    return row
