@@ -17,8 +17,9 @@ def device_put_replicated(tree, devices):
 
     `jax.device_put_replicated` left JAX in 0.10; Brax 0.14.2 still calls it.
     """
-    mesh = jax.sharding.Mesh(np.array(devices), ("device",))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("device"))
+    # Brax's own axis name: with another one its first training epoch would compile twice.
+    mesh = jax.sharding.Mesh(np.array(devices), ("i",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
 
     def put(leaf):
         leaf = jnp.asarray(leaf)

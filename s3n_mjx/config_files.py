@@ -37,7 +37,7 @@ def parse(cls: type[T], data: Any, source: str) -> T:
 def _first_line(cls: Any, error: pydantic.ValidationError, source: str) -> str:
     errors = error.errors()
     first = errors[0]
-    key = ".".join(str(part) for part in first["loc"]) or "top level"
+    key = "".join(f"{part}." for part in first["loc"]).removesuffix(".")
     kind = first["type"]
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         reason = f"unknown key{_known_keys(cls, first['loc'][:-1])}"
@@ -50,7 +50,7 @@ def _first_line(cls: Any, error: pydantic.ValidationError, source: str) -> str:
         ):
             reason += f" (got {first['input']!r})"
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{source}: {key}: {reason}{more}"
+    return f"{source}: {key}: {reason}{more}" if key else f"{source}: {reason}{more}"
 
 
 def _known_keys(cls: Any, location: tuple[int | str, ...]) -> str:

@@ -39,7 +39,7 @@ from s3n_mjx.simulation.injection import normalize, stability_margin, unstable_m
 class BodyConfig:
     """Settings of every task: actions, resets, what counts as a fall."""
 
-    action_scale_rad: Annotated[float, Gt(0)] = 0.3  # joint target moves this far per unit action
+    action_scale_rad: Annotated[float, Gt(0)] = 0.2  # joint target moves this far per unit action
     reset_joint_noise_rad: Annotated[float, Ge(0)] = 0.05
     reset_velocity_noise: Annotated[float, Ge(0)] = 0.05  # rad/s and m/s
     fall_tilt_rad: Annotated[float, Gt(0)] = 0.6

@@ -92,7 +92,7 @@ def load_robot(path: str | Path) -> Robot:
 
 
 def load_spec(path: Path) -> mujoco.MjSpec:
-    """MJCF file as an editable spec.
+    """MJCF file, or zip archive of one with its assets, as an editable spec.
 
     Raises:
         UserError: no such file or not a valid MJCF.
@@ -100,6 +100,8 @@ def load_spec(path: Path) -> mujoco.MjSpec:
     if not path.is_file():
         raise UserError(f"{path}: no such MJCF file (key `model` of the robot description)")
     try:
+        if path.suffix == ".zip":
+            return mujoco.MjSpec.from_zip(str(path))
         return mujoco.MjSpec.from_file(str(path))
     except ValueError as error:
         raise UserError(f"{path}: not a valid MJCF ({' '.join(str(error).split())})") from None
@@ -250,7 +252,7 @@ def _refuse_unsupported(model: mujoco.MjModel, path: Path) -> None:
     loops = [
         model.equality(i).name or f"equality {i}"
         for i in range(model.neq)
-        if model.eq_type[i] in (mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD)
+        if mujoco.mjtEq(model.eq_type[i]) in (mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD)
     ]
     if loops:
         raise UserError(

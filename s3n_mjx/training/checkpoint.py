@@ -23,12 +23,13 @@ from typing import Any
 import flax.serialization
 import jax
 import msgpack
+import mujoco
 import yaml
 
 from s3n_mjx import __version__
 from s3n_mjx.config_files import dump_yaml, parse, to_plain
 from s3n_mjx.errors import UserError
-from s3n_mjx.robot.model import Robot, load_robot
+from s3n_mjx.robot.model import Robot, load_robot, load_spec
 from s3n_mjx.simulation.injection import NormalizedModel
 from s3n_mjx.training.config import RUNS, RunConfig, task_of
 
@@ -63,26 +64,23 @@ def _sha256(data: bytes) -> str:
 def save_robot(robot: Robot, folder: Path) -> dict[str, str]:
     """Write description and MJCF as used into ``folder``; returns their SHA-256 by file name.
 
-    A model with mesh, texture or height-field files goes into one zip archive with them.
+    A model with includes, meshes or textures goes into one zip archive with them. Any other is
+    copied as it is: written out by MuJoCo again its numbers would be cut to six digits.
     """
     folder.mkdir(parents=True)
-    stem = "model"
-    has_files = any(
-        element.file for element in [*robot.spec.meshes, *robot.spec.textures, *robot.spec.hfields]
-    )
-    spec = robot.spec.copy()
-    if has_files:
-        spec.to_zip(str(folder / f"{stem}.zip"))
-    else:
-        spec.compile()
-        (folder / f"{stem}.xml").write_text(spec.to_xml())
-    description = dataclasses.replace(
-        robot.description, model=f"{stem}.zip" if has_files else f"{stem}.xml", closed_chain=None
-    )
-    closed_chain = robot.description.closed_chain
-    if closed_chain is not None and (source := robot.path.parent / closed_chain).is_file():
-        shutil.copyfile(source, folder / "closed_chain.xml")
-        description = dataclasses.replace(description, closed_chain="closed_chain.xml")
+    renamed: dict[str, str] = {}
+    for key in ("model", "closed_chain"):
+        name = getattr(robot.description, key)
+        if name is None:
+            continue
+        source = robot.path.parent / name
+        if source.suffix != ".xml" or len(mujoco.mju_getXMLDependencies(str(source))) > 1:
+            renamed[key] = f"{key}.zip"
+            load_spec(source).to_zip(str(folder / renamed[key]))
+        else:
+            renamed[key] = f"{key}.xml"
+            shutil.copyfile(source, folder / renamed[key])
+    description = dataclasses.replace(robot.description, **renamed)
     (folder / "robot.yaml").write_text(dump_yaml(description))
     return {file.name: _sha256(file.read_bytes()) for file in sorted(folder.iterdir())}
 

@@ -36,13 +36,15 @@ class PPOConfig:
     batch_size: Count = 128  # trajectories in a minibatch
     num_minibatches: Count = 4
     num_updates_per_batch: Count = 4
-    learning_rate: Positive = 1e-3
+    learning_rate: Positive = 5e-4  # at the start, where it is adapted
+    desired_kl: Positive | None = 0.01  # adapts the learning rate; None keeps it constant
     entropy_cost: Annotated[float, Ge(0)] = 1e-3
     discounting: Fraction = 0.97
     gae_lambda: Fraction = 0.95
     clipping_epsilon: Positive = 0.2
     max_grad_norm: Positive = 1.0
     reward_scaling: Positive = 0.1
+    init_noise_std: Positive = 0.5  # of the actions at the start
     policy_layers: tuple[Count, ...] = (128, 128)
     value_layers: tuple[Count, ...] = (256, 256)
     num_checkpoints: Count = 10  # evaluations and checkpoints, evenly spaced

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from brax.training.acme import running_statistics, specs
 from brax.training.agents.ppo import networks as ppo_networks
@@ -21,20 +22,29 @@ def network_factory(ppo: PPOConfig) -> Any:
         ppo_networks.make_ppo_networks,
         policy_hidden_layer_sizes=ppo.policy_layers,
         value_hidden_layer_sizes=ppo.value_layers,
+        # The same noise in every state: a smaller gradient variance than brax's default.
+        distribution_type="normal",
+        noise_std_type="log",
+        init_noise_std=ppo.init_noise_std,
     )
 
 
-def params_template(ppo: PPOConfig, observation_size: int, action_size: int) -> Any:
-    """Brax's (normalizer, policy, value) in the right shapes."""
+def initial_params(ppo: PPOConfig, observation_size: int, action_size: int, seed: int = 0) -> Any:
+    """Brax's (normalizer, policy, value) before training.
+
+    Brax would make the same, but some of weak type, and trained parameters are not: its
+    evaluation would compile once for either.
+    """
     networks = network_factory(ppo)(
         observation_size, action_size, preprocess_observations_fn=running_statistics.normalize
     )
-    key = jax.random.PRNGKey(0)
-    return (
+    key_policy, key_value = jax.random.split(jax.random.PRNGKey(seed))
+    params = (
         running_statistics.init_state(specs.Array((observation_size,), np.dtype("float32"))),
-        networks.policy_network.init(key),
-        networks.value_network.init(key),
+        networks.policy_network.init(key_policy),
+        networks.value_network.init(key_value),
     )
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype=jnp.result_type(x)), params)
 
 
 def make_policy(
@@ -53,5 +63,5 @@ def load_params(checkpoint: Checkpoint, observation_size: int, action_size: int)
     Raises:
         UserError: they belong to another network or observation.
     """
-    template = params_template(checkpoint.config.ppo, observation_size, action_size)
+    template = initial_params(checkpoint.config.ppo, observation_size, action_size)
     return restore_params(checkpoint, template)

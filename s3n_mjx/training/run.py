@@ -20,7 +20,7 @@ from s3n_mjx.files import written_whole
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training.config import RunConfig, check_batching, run_class, task_of
 from s3n_mjx.training.metrics_log import Logger, MetricsFile, Row
-from s3n_mjx.training.policy import load_params, network_factory
+from s3n_mjx.training.policy import initial_params, load_params, network_factory
 from s3n_mjx.training.progress import Progress
 
 from brax.training.agents.ppo import train as ppo  # isort: skip
@@ -157,9 +157,11 @@ def train(
         assert start.checkpoint is not None
         return start.checkpoint.path
 
-    restore = None
+    sizes = env.observation_size, env.action_size
     if start.checkpoint is not None:
-        restore = load_params(start.checkpoint, env.observation_size, env.action_size)
+        params = load_params(start.checkpoint, *sizes)
+    else:
+        params = initial_params(ppo_config, *sizes, seed=config.seed)
     metrics = MetricsFile(folder / METRICS_FILE, start.env_steps)
     progress = Progress(total, start.env_steps, SHOWN[task])
     began = time.monotonic()
@@ -197,7 +199,7 @@ def train(
             network_factory=network_factory(ppo_config),
             normalize_observations=True,
             deterministic_eval=True,
-            restore_params=restore,
+            restore_params=params,
             progress_fn=on_metrics,
             policy_params_fn=on_params,
             **_brax_arguments(config),
@@ -212,8 +214,13 @@ def train(
 
 
 def _brax_arguments(config: RunConfig) -> dict[str, Any]:
-    ours = {"num_timesteps", "policy_layers", "value_layers", "num_checkpoints"}
-    return {k: v for k, v in to_plain(config.ppo).items() if k not in ours}
+    ours = {"policy_layers", "value_layers", "num_checkpoints", "num_timesteps", "init_noise_std"}
+    arguments = {k: v for k, v in to_plain(config.ppo).items() if k not in ours}
+    if arguments["desired_kl"] is None:
+        del arguments["desired_kl"]
+    else:
+        arguments["learning_rate_schedule"] = "ADAPTIVE_KL"
+    return arguments
 
 
 def _row(task: str, brax_metrics: Mapping[str, Any]) -> Row:

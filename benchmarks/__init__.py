@@ -1,0 +1,1 @@
+"""Speed, as ratios of runs side by side in one process."""

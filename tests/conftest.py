@@ -1,0 +1,49 @@
+"""Two fake devices, a compile cache, and what is expensive to compile, shared by all tests."""
+
+import os
+
+# Before JAX starts: bugs that need several devices show on a laptop.
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
+from s3n_mjx.resources import bundled_robot
+from s3n_mjx.robot.model import Robot, load_robot, load_spec
+
+runtime.configure()
+
+
+@pytest.fixture(scope="session")
+def robot() -> Robot:
+    """The bundled robot."""
+    return load_robot(bundled_robot())
+
+
+@pytest.fixture
+def description() -> dict:
+    """Contents of the bundled `robot.yaml`, free to be changed."""
+    return copy.deepcopy(yaml.safe_load(bundled_robot().read_text()))
+
+
+@pytest.fixture
+def write_robot(tmp_path):
+    """Write a description (and a changed MJCF) into a folder; returns the description's path."""
+
+    def write(description: dict, change=None) -> Path:
+        spec = load_spec(bundled_robot().parent / "serial.xml")
+        if change is not None:
+            change(spec)
+        spec.compile()
+        (tmp_path / "serial.xml").write_text(spec.to_xml())
+        description["model"] = "serial.xml"
+        description.pop("closed_chain", None)
+        path = tmp_path / "robot.yaml"
+        path.write_text(yaml.safe_dump(description))
+        return path
+
+    return write

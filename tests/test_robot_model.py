@@ -1,0 +1,189 @@
+"""Descriptions resolved against MJCF: right numbers, and one clear line for what is wrong."""
+
+import numpy as np
+import pytest
+import yaml
+
+from s3n_mjx.errors import UserError
+from s3n_mjx.robot.description import load_description
+from s3n_mjx.robot.model import load_robot
+
+
+def test_bundled_robot(robot):
+    assert len(robot.joints) == 12
+    assert len(robot.pairs) == 4
+    np.testing.assert_allclose(robot.motor_inertia, 0.0162)  # Table I, from 9^2 x 2e-4
+    np.testing.assert_allclose(robot.motor_damping, 0.0972)
+    assert robot.description.torque_delay_ms == 3.0
+    for pair in robot.pairs:
+        # Table II at 90 deg, less the motors.
+        np.testing.assert_allclose(
+            pair.serial_link(-np.pi / 2),
+            [[0.02438, 0.00232], [0.00232, 0.00232]],
+            atol=1e-9,
+        )
+        both = [pair.proximal, pair.distal]
+        block = robot.actuator_map[np.ix_(both, both)]
+        np.testing.assert_array_equal(block, [[1, 0], [1, 1]])
+
+
+def test_abduction_is_not_coupled(robot):
+    index = robot.joints.index("FL_abduction")
+    np.testing.assert_array_equal(robot.actuator_map[index], np.eye(12)[index])
+
+
+def _set(path: str, value):
+    """Change one entry of a description, e.g. ``legs.0.foot``; ``...`` deletes it."""
+
+    def change(description: dict) -> None:
+        *parents, last = [int(p) if p.isdigit() else p for p in path.split(".")]
+        for part in parents:
+            description = description[part]
+        if value is ...:
+            del description[last]
+        else:
+            description[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_set("legs.1.joints.0.joint", "FR_abductor"), "did you mean 'FR_abduction'"),
+        (_set("legs.0.joints.0.actuator", "FL_hip"), "does not drive joint 'FL_abduction'"),
+        (_set("legs.0.foot", "FL_toe"), "leg FL: foot: no geom named 'FL_toe'"),
+        (_set("trunk", "body"), "trunk: no body named 'body'"),
+        (_set("trunk", "FL_thigh"), "has no free joint"),
+        (_set("floor", "ground"), "floor: no geom named 'ground'"),
+        (_set("home_keyframe", "stand"), "home_keyframe: no key named 'stand'"),
+        (_set("legs.0.randomized_links", ["thigh"]), "randomized_links: no body named 'thigh'"),
+        (_set("legs.0.joints.1.motor", "servo"), "no motor type named 'servo'; known: drive"),
+        (_set("legs.0.pair.linkage", "fivebar"), "no linkage named 'fivebar'"),
+        (_set("legs.0.pair.distal", "FR_knee"), "not among the leg's joints"),
+        (_set("linkages.parallelogram.jacobian", [[1, 0], [1, 0]]), "is singular"),
+        (_set("linkages.parallelogram.jacobian", [[1, 0, 0], [1, 1, 0]]), "jacobian"),
+        (_set("linkages.parallelogram.jacobian", [[1, 0]]), "jacobian"),
+        (_set("linkages.parallelogram.jacobian", [[1, 0], [1, -1]]), "must be [1, 1], not [1, -1]"),
+        (_set("linkages.parallelogram.inertia.m12", 0.05), "m12^2 must be below"),
+        (_set("motors.drive.rotor_inertia", -1e-4), "rotor_inertia"),
+        (_set("motors.drive.rotor_inertia", "two"), "got 'two'"),
+        (_set("motors.drive.stiffness", 3.0), "motors.drive.stiffness: unknown key"),
+        (_set("torque_delay_ms", -1.0), "torque_delay_ms"),
+        (_set("torque_delay_ms", float("nan")), "torque_delay_ms"),
+        (_set("torque_delay_ms", ...), "torque_delay_ms: missing"),
+        (_set("format", 2), "format 2 is newer"),
+        (_set("legs", []), "no legs"),
+        (_set("colour", "red"), "colour: unknown key"),
+    ],
+)
+def test_bad_description_is_one_line(description, write_robot, change, says):
+    change(description)
+    path = write_robot(description)
+    with pytest.raises(UserError) as caught:
+        load_robot(path)
+    line = str(caught.value)
+    assert says in line
+    assert str(path) in line
+    assert "\n" not in line
+
+
+def test_not_a_description(tmp_path):
+    path = tmp_path / "robot.yaml"
+    for text, says in [("- 1\n", "not a robot description"), ("a: [1\n", "not valid YAML")]:
+        path.write_text(text)
+        with pytest.raises(UserError, match=says):
+            load_robot(path)
+    with pytest.raises(UserError, match="no such file"):
+        load_robot(tmp_path / "nowhere.yaml")
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="cannot be read"):
+        load_robot(path)
+
+
+def test_missing_mjcf(description, tmp_path):
+    path = tmp_path / "robot.yaml"
+    path.write_text(yaml.safe_dump(description))
+    with pytest.raises(UserError, match=r"serial\.xml: no such MJCF"):
+        load_robot(path)
+
+
+def test_antiparallel_axes_need_the_other_sign(description, write_robot):
+    """A knee axis turned round: the shank's angle is q1 - q2, and J must say so."""
+
+    def flip(spec):
+        for leg in ("FL", "FR", "RL", "RR"):
+            joint = spec.joint(f"{leg}_knee")
+            joint.axis = [0, -1, 0]
+            joint.range = sorted(-np.array(joint.range))
+        key = spec.keys[0]
+        qpos = np.array(key.qpos)
+        qpos[[9, 12, 15, 18]] *= -1
+        key.qpos = qpos
+
+    with pytest.raises(UserError, match=r"antiparallel .* must be \[1, -1\], not \[1, 1\]"):
+        load_robot(write_robot(description, flip))
+    description["linkages"]["parallelogram"]["jacobian"] = [[1, 0], [1, -1]]
+    robot = load_robot(write_robot(description, flip))
+    # The same mechanism in other coordinates: q2 -> -q2.
+    turn = np.diag([1, -1])
+    straight = [[0.02438, 0.00232], [0.00232, 0.00232]]
+    np.testing.assert_allclose(
+        robot.pairs[0].serial_link(np.pi / 2), turn @ straight @ turn, atol=1e-9
+    )
+
+
+def test_crossed_axes_are_refused(description, write_robot):
+    def cross(spec):
+        spec.joint("FL_knee").axis = [1, 0, 0]
+
+    with pytest.raises(UserError, match="neither parallel nor antiparallel"):
+        load_robot(write_robot(description, cross))
+
+
+def test_inertia_beyond_the_pair_is_refused(description, write_robot):
+    """A sprung toe of weight: the pair's inertia would depend on its angle, too."""
+
+    def add_toe(spec):
+        toe = spec.body("FL_shank").add_body(name="toe", pos=[0, 0, -0.1])
+        toe.explicitinertial = True
+        toe.add_joint(name="toe", axis=[0, 1, 0])
+        toe.mass, toe.ipos, toe.inertia = 0.3, [0.1, 0, 0], [1e-4] * 3
+        spec.keys[0].qpos = np.insert(np.array(spec.keys[0].qpos), 10, 0.0)
+
+    with pytest.raises(UserError, match="does not depend on the distal angle alone"):
+        load_robot(write_robot(description, add_toe))
+
+
+def test_actuator_armature_is_refused(description, write_robot):
+    """MJX 3.17 drops it without a word."""
+
+    def add(spec):
+        spec.actuator("FL_hip").armature = 0.01
+
+    with pytest.raises(UserError, match="actuator 'FL_hip' has armature or damping of its own"):
+        load_robot(write_robot(description, add))
+
+
+def test_closed_loop_is_refused(description, write_robot):
+    def close(spec):
+        import mujoco
+
+        spec.add_equality(
+            name="loop",
+            type=mujoco.mjtEq.mjEQ_CONNECT,
+            objtype=mujoco.mjtObj.mjOBJ_BODY,
+            name1="FL_shank",
+            name2="FR_shank",
+        )
+
+    with pytest.raises(UserError, match="not a serial tree: closed by loop"):
+        load_robot(write_robot(description, close))
+
+
+def test_description_round_trip(robot, tmp_path):
+    from s3n_mjx.config_files import dump_yaml
+
+    path = tmp_path / "robot.yaml"
+    path.write_text(dump_yaml(robot.description))
+    assert load_description(path) == robot.description

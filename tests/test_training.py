@@ -1,0 +1,211 @@
+"""A small training for real: checkpoints, resume, evaluation, and broken checkpoints."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import flax.serialization
+import jax
+import numpy as np
+import pytest
+import yaml
+
+from s3n_mjx import compat, train
+from s3n_mjx import eval as evaluation
+from s3n_mjx.errors import UserError
+from s3n_mjx.training import checkpoint as checkpoints
+from s3n_mjx.training import run as runs
+from s3n_mjx.training.metrics_log import MetricsFile, read_rows
+
+SMALL = shlex.split("""
+    --preset cpu --num-envs 16 --batch-size 8 --num-minibatches 2 --unroll-length 5
+    --num-updates-per-batch 1 --episode-length 10 --num-timesteps 240 --num-checkpoints 3
+    --num-eval-envs 2 --policy-layers 8 --value-layers 8
+""")
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory) -> Path:
+    """A finished run of three epochs on two devices."""
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    train.main([*SMALL, "--run-dir", str(folder)])
+    return folder
+
+
+@pytest.fixture
+def copied(run_folder, tmp_path) -> Path:
+    """A copy to be broken."""
+    return Path(shutil.copytree(run_folder, tmp_path / "copy"))
+
+
+def test_run_leaves_curve_and_checkpoints(run_folder):
+    rows = read_rows(run_folder / runs.METRICS_FILE)
+    assert [row["env_steps"] for row in rows] == [0, 80, 160, 240]
+    for key in ("eval/episode_reward", "eval/pitch_rmse_rad", "eval/reward/contact_per_step"):
+        assert all(np.isfinite(row[key]) for row in rows)
+    names = sorted(p.name for p in (run_folder / "checkpoints").iterdir())
+    assert names == ["000000000080", "000000000160", "000000000240"]
+
+
+def test_checkpoint_describes_itself(run_folder, robot):
+    checkpoint = checkpoints.load(run_folder)
+    assert checkpoint.env_steps == 240
+    assert checkpoint.metadata["seed"] == 0
+    assert checkpoint.metadata["s3n"]["variant"] == "s3n_act"
+    assert checkpoint.metadata["s3n"]["pairs"]["FL"]["joint_armature"] == pytest.approx(
+        [0.0324, 0.0162]
+    )
+    assert {"mujoco", "jax", "brax", "s3n_mjx"} <= set(checkpoint.metadata["versions"])
+    # The robot as used, from the checkpoint alone.
+    assert checkpoint.robot.path.is_relative_to(run_folder)
+    np.testing.assert_array_equal(checkpoint.robot.model.body_mass, robot.model.body_mass)
+    np.testing.assert_array_equal(checkpoint.robot.home_qpos, robot.home_qpos)
+
+
+def test_any_level_of_the_folder_will_do(run_folder):
+    last = run_folder / "checkpoints" / "000000000240"
+    for path in (run_folder, run_folder / "checkpoints", last, last / "checkpoint.yaml"):
+        assert checkpoints.find(path) == last
+    first = run_folder / "checkpoints" / "000000000080"
+    assert checkpoints.load(first).env_steps == 80
+
+
+def test_resume_goes_on_where_the_kill_left_it(copied, capsys):
+    """As after a SIGKILL: last checkpoint gone, another half-made, a line of the curve cut."""
+    shutil.rmtree(copied / "checkpoints" / "000000000240")
+    half = copied / "checkpoints" / ".000000000240.abc"
+    half.mkdir()
+    (half / "params.msgpack").write_bytes(b"half")
+    with (copied / runs.METRICS_FILE).open("a") as stream:
+        stream.write('{"env_steps": 24')
+    before = checkpoints.load(copied)
+    assert before.env_steps == 160
+
+    train.main(["--resume", str(copied)])
+    said = capsys.readouterr().out
+    assert "at 160 environment steps" in said
+    assert "000000000240" in said
+    rows = read_rows(copied / runs.METRICS_FILE)
+    assert [row["env_steps"] for row in rows] == [0, 80, 160, 240]
+    wall = [row["wall_s"] for row in rows]
+    assert wall == sorted(wall)
+    after = checkpoints.load(copied)
+    assert after.env_steps == 240
+    # The observation normalizer went on counting: 80 more samples, none lost, none twice.
+    count = [flax.serialization.msgpack_restore(c.params)["0"]["count"] for c in (before, after)]
+    totals = [
+        int(c["hi"]) * 2**32 + int(c["lo"]) if isinstance(c, dict) else float(c) for c in count
+    ]
+    assert totals[1] - totals[0] == 80
+
+
+def test_resuming_a_finished_run_trains_nothing(run_folder, capsys):
+    before = read_rows(run_folder / runs.METRICS_FILE)
+    train.main(["--resume", str(run_folder)])
+    assert "000000000240" in capsys.readouterr().out
+    assert read_rows(run_folder / runs.METRICS_FILE) == before
+
+
+def test_two_runs_into_one_folder_are_refused(run_folder):
+    with pytest.raises(UserError, match="holds a run already; resume it with"):
+        train.main([*SMALL, "--run-dir", str(run_folder)])
+
+
+def test_resume_needs_a_run(tmp_path):
+    with pytest.raises(UserError, match="holds no run"):
+        train.main(["--resume", str(tmp_path)])
+
+
+def test_eval_writes_metrics_and_plots(run_folder, tmp_path, capsys):
+    out = tmp_path / "eval"
+    evaluation.main(
+        f"--checkpoint {run_folder} --episodes 2 --duration-s 0.9 --settle-s 0.2"
+        f" --video False --out {out}".split()
+    )
+    figures = json.loads((out / "metrics.json").read_text())
+    for key in (
+        "pitch_rmse_rad",
+        "pitch_rate_rmse_rad_s",
+        "contact_kept_fraction",
+        "falls",
+        "grf_norm_mean_n",
+        "torque_rms_nm",
+    ):
+        assert np.isfinite(figures[key])
+    # Whatever the policy, the floor carries the robot's weight on average.
+    assert figures["grf_norm_mean_n"] == pytest.approx(15.4 * 9.81 / 4, rel=0.25)
+    assert {p.name for p in out.iterdir()} == {
+        "metrics.json",
+        "recording.npz",
+        "pitch_tracking.png",
+        "pitch_rate.png",
+        "grf_norm.png",
+        "training_curve.png",
+    }
+    assert str(out) in capsys.readouterr().out
+
+
+def _edit(path: Path, **changes) -> None:
+    data = yaml.safe_load(path.read_text())
+    data.update(changes)
+    path.write_text(yaml.safe_dump(data))
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda c: shutil.rmtree(c), "no such checkpoint"),
+        (lambda c: (c / "checkpoint.yaml").unlink(), "no checkpoint in it"),
+        (lambda c: (c / "checkpoint.yaml").write_bytes(b"\x00\xff{"), "damaged"),
+        (lambda c: (c / "checkpoint.yaml").write_text("a: 1"), "not an s3n_mjx checkpoint"),
+        (lambda c: _edit(c / "checkpoint.yaml", format=99), "checkpoint format 99"),
+        (lambda c: _edit(c / "checkpoint.yaml", task="walk"), "does not know"),
+        (lambda c: _edit(c / "checkpoint.yaml", config={"speed": 1}), "unknown key"),
+        (lambda c: (c / "params.msgpack").unlink(), "missing"),
+        (
+            lambda c: (c / "params.msgpack").write_bytes((c / "params.msgpack").read_bytes()[:50]),
+            "truncated",
+        ),
+        (lambda c: (c / "robot" / "model.xml").write_text("<mujoco/>"), "robot/model.xml"),
+    ],
+)
+def test_broken_checkpoints_are_one_line(copied, harm, says):
+    checkpoint = copied / "checkpoints" / "000000000240"
+    harm(checkpoint)
+    with pytest.raises(UserError) as caught:
+        checkpoints.load(checkpoint)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_parameters_of_another_network_are_one_line(copied):
+    """Whole, ours, but of other layers than the config says."""
+    checkpoint = copied / "checkpoints" / "000000000240"
+    path = checkpoint / "checkpoint.yaml"
+    data = yaml.safe_load(path.read_text())
+    data["config"]["ppo"]["policy_layers"] = [9]
+    path.write_text(yaml.safe_dump(data))
+    with pytest.raises(UserError, match="do not fit"):
+        evaluation.main(["--checkpoint", str(checkpoint), "--duration-s", "2"])
+
+
+def test_metrics_file_drops_rows_after_the_checkpoint(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsFile(path)
+    for step in (0, 10, 20):
+        log.log({"env_steps": step, "wall_s": step})
+    log.close()
+    log = MetricsFile(path, from_step=10)
+    log.log({"env_steps": 20, "wall_s": 21})
+    log.close()
+    assert [row["wall_s"] for row in read_rows(path)] == [0, 10, 21]
+
+
+def test_replication_onto_devices():
+    """The stand-in for what left JAX: one copy a device, along a new leading axis."""
+    tree = compat.device_put_replicated({"a": np.arange(3.0), "b": 2}, jax.devices())
+    assert tree["a"].shape == (2, 3)
+    assert len(tree["a"].addressable_shards) == 2
+    np.testing.assert_array_equal(tree["a"][1], np.arange(3.0))
+    assert tree["b"].shape == (2,)
