@@ -34,6 +34,7 @@ import jax.numpy as jnp  # isort: skip
 from s3n_mjx.envs import PitchEnv  # isort: skip
 from s3n_mjx.normalization import Injection, Variant  # isort: skip
 from s3n_mjx.simulation.config import SimulationConfig  # isort: skip
+from s3n_mjx.simulation.control import full_precision  # isort: skip
 
 
 @checked_dataclass(frozen=True, config=STRICT)
@@ -128,7 +129,7 @@ def bare_step(options: Bench, env: PitchEnv) -> Case:
 
     def loop(data, force):
         def substep(data, applied):
-            step = jax.vmap(mjx.step, in_axes=(None, 0))
+            step = jax.vmap(full_precision(mjx.step), in_axes=(None, 0))
             return step(simulation.model, data.replace(qfrc_applied=applied)), None
 
         return jax.lax.scan(substep, data, force)[0]
@@ -149,12 +150,13 @@ def playground_go1(options: Bench, iterations: int, ls_iterations: int) -> Case 
     except ImportError:
         return "playground is not installed; pip install 's3n-mjx[bench]'"
     link = Path(str(mjx_env.MENAGERIE_PATH))
+    if link.is_symlink():
+        link.unlink()
     if not link.exists():
         link.parent.mkdir(parents=True, exist_ok=True)
         os.symlink(menagerie.resolve(), link)
     env = registry.load("Go1JoystickFlatTerrain", config_overrides={"impl": "jax"})
     # Only the two solver settings: everything else stays Playground's.
-    env.mjx_model.opt  # noqa: B018 - fails here, not in a trace, where their layout changed
     env._mjx_model = env._mjx_model.tree_replace(
         {"opt.iterations": iterations, "opt.ls_iterations": ls_iterations}
     )

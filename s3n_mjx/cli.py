@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ VERBS = {
 }
 
 
-def parse_arguments(cls: type[T], args: Sequence[str], prog: str, default: T | None = None) -> T:
+def parse_arguments(cls: type[T], args: Sequence[str], prog: str) -> T:
     """``args`` as an instance of a dataclass; every field is a typed flag.
 
     Raises:
@@ -39,7 +40,6 @@ def parse_arguments(cls: type[T], args: Sequence[str], prog: str, default: T | N
         with contextlib.redirect_stderr(said):
             parsed: Any = tyro.cli(
                 cls,
-                default=default,
                 args=list(args),
                 prog=prog,
                 config=(tyro.conf.EnumChoicesFromValues, tyro.conf.FlagConversionOff),
@@ -47,14 +47,23 @@ def parse_arguments(cls: type[T], args: Sequence[str], prog: str, default: T | N
             return parsed
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        flag = "--" + str(first["loc"][-1] if first["loc"] else error.title).replace("_", "-")
+        names = [part for part in first["loc"] if isinstance(part, str)] or [error.title]
         raise UserError(
-            f"{flag}: {first['msg'].removeprefix('Value error, ')} (got {first['input']!r})"
+            f"--{_flag(names[-1])}: {first['msg'].removeprefix('Value error, ')}"
+            f" (got {first['input']!r})"
         ) from None
     except SystemExit as stop:
         if not stop.code:
             raise
         raise UserError(_one_line(said.getvalue())) from None
+
+
+# What tyro says where pydantic refused a value of a nested dataclass.
+_NESTED = re.compile(r"Error parsing (\S*): \d+ validation errors? for \S+ (\S+) (.*?) \[type")
+
+
+def _flag(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _one_line(boxed: str) -> str:
@@ -69,6 +78,11 @@ def _one_line(boxed: str) -> str:
         else:
             sections[-1].append(text)
     message = " ".join(sections[0]) or " ".join(boxed.split())
+    nested = _NESTED.match(message)
+    if nested:
+        prefix, field, reason = nested.groups()
+        prefix = prefix.removeprefix("config").strip(".")
+        return f"--{_flag(f'{prefix}.{field}' if prefix else field)}: {reason}"
     for section in sections[1:]:
         if section and section[0].startswith("Perhaps you meant") and len(section) > 1:
             message += f"; perhaps you meant {section[1].split()[0]}"

@@ -5,11 +5,13 @@ Prints a table and leaves `metrics.json`, plots, the recording and, where a GL i
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
 
@@ -17,6 +19,7 @@ from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
 from s3n_mjx.cli import parse_arguments, run
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.envs.pitch import PitchEnv
+from s3n_mjx.envs.randomization import LegRandomization
 from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation import metrics, plots, video
 from s3n_mjx.evaluation.recording import Recording
@@ -33,7 +36,8 @@ class Evaluate:
     """Evaluate a checkpoint in the simulator that it was trained in.
 
     Args:
-        checkpoint: checkpoint folder, run folder, or any level between (the newest counts).
+        checkpoint: checkpoint folder, run folder, any level between, or a folder of runs; the
+            newest checkpoint counts.
         out: folder for the results; by default `eval/STEP` in the run folder.
         episodes: how many, side by side.
         duration_s: length of each episode in s.
@@ -55,7 +59,9 @@ def evaluate(
     checkpoint: checkpoints.Checkpoint, episodes: int, duration_s: float, seed: int
 ) -> tuple[list[Recording], PitchEnv]:
     """Recordings of a checkpoint's deterministic policy, and the environment they are from."""
-    env = runs.make_env(checkpoint.config, checkpoint.robot)
+    # On the nominal robot, whatever the legs were randomized to in training.
+    config = dataclasses.replace(checkpoint.config, leg_randomization=LegRandomization.NONE)
+    env = runs.make_env(config, checkpoint.robot)
     params = load_params(checkpoint, env.observation_size, env.action_size)
     policy = make_policy(checkpoint.config.ppo, params, env.observation_size, env.action_size)
     return rollout(env, policy, episodes, duration_s, seed), env
@@ -78,12 +84,17 @@ def main(args: Sequence[str]) -> None:
             f" {options.duration_s:g} s"
         )
     checkpoint = checkpoints.load(options.checkpoint)
+    period = checkpoint.config.simulation.control_timestep_s
+    if options.duration_s < period:
+        raise UserError(
+            f"--duration-s: {options.duration_s:g} s is less than a policy step of {period:g} s"
+        )
     simulation = checkpoint.config.simulation
     print(f"checkpoint {checkpoint.path}: {checkpoint.task}, {simulation.variant} by", end=" ")
     print(f"{simulation.injection}, {checkpoint.env_steps:,} environment steps")
     print(
         f"{options.episodes} episodes of {options.duration_s:g} s in the simulator it was trained"
-        f" in, on {runtime.machine()}; compiling",
+        f" in, nominal robot, on {runtime.machine()}; compiling",
         flush=True,
     )
     recordings, env = evaluate(checkpoint, options.episodes, options.duration_s, options.seed)
@@ -92,17 +103,21 @@ def main(args: Sequence[str]) -> None:
     print()
     print(metrics.metric_table(figures))
     print()
+    # NaN is no JSON: a figure that no sample was left for is null.
+    finite = {k: v if np.isfinite(v) else None for k, v in figures.items()}
     folder = options.out or default_folder(checkpoint.path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with written_whole(folder / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(figures, indent=2) + "\n")
+            temporary.write_text(json.dumps(finite, indent=2) + "\n")
     except OSError as error:
         raise UserError(f"--out: {folder} cannot be written ({error})") from None
     recordings[0].save(folder / "recording.npz")
     plots.save(plots.pitch_tracking(recordings[0]), folder / "pitch_tracking.png")
-    plots.save(plots.phase_averaged_pitch_rate(recordings), folder / "pitch_rate.png")
-    plots.save(plots.grf_norm(recordings), folder / "grf_norm.png")
+    plots.save(
+        plots.phase_averaged_pitch_rate(recordings, options.settle_s), folder / "pitch_rate.png"
+    )
+    plots.save(plots.grf_norm(recordings, options.settle_s), folder / "grf_norm.png")
     rows = read_rows(checkpoint.path.parent.parent / runs.METRICS_FILE)
     if rows:
         plots.save(plots.training_curve(rows), folder / "training_curve.png")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -35,12 +36,18 @@ def cache_folder() -> Path:
 
 
 def _cpu_devices() -> int:
-    """Host devices to split environments over: the largest power of two within the cores."""
+    """Host devices to split environments over: the largest power of two within the cores.
+
+    At most eight: small batches gain nothing from more. A container's CPU quota counts.
+    """
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS
         cores = os.cpu_count() or 1
-    return 1 << (cores.bit_length() - 1)
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, max(1, int(quota) // int(period)))  # "max" is no number
+    return 1 << (min(cores, 8).bit_length() - 1)
 
 
 def configure() -> None:
@@ -61,6 +68,8 @@ def configure() -> None:
     else:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+    # XLA's C++ side warns about every program that it takes from the cache.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.getLogger("absl").setLevel(logging.ERROR)
     logging.getLogger("jax").setLevel(logging.ERROR)
 

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import make_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import jax
 import tyro
 
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
 from s3n_mjx.cli import parse_arguments, python_command, run
+from s3n_mjx.config_files import to_plain
 from s3n_mjx.errors import UserError
 from s3n_mjx.training import run as runs
 from s3n_mjx.training.config import (
@@ -32,6 +33,16 @@ from s3n_mjx.training.config import (
 from s3n_mjx.training.metrics_log import Logger, TensorBoard, WeightsAndBiases
 from s3n_mjx.training.progress import duration
 
+# Flags that may stand beside --resume; any other one would ask for another run.
+_WITH_RESUME = ("--resume", "--tensorboard", "--wandb")
+
+
+class _FirstLook(argparse.ArgumentParser):
+    """Says a mistake as every other one is said."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message.removeprefix("argument "))
+
 
 def parse(args: Sequence[str]) -> tuple[Any, RunConfig]:
     """Options of the command and the config that they and the preset make.
@@ -40,13 +51,10 @@ def parse(args: Sequence[str]) -> tuple[Any, RunConfig]:
         UserError: unknown task, preset, flag or value.
     """
     # Task and preset decide what the other flags are and what they start from.
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first = _FirstLook(add_help=False, allow_abbrev=False)
     first.add_argument("--task", default="pitch")
     first.add_argument("--preset")
-    try:
-        known, _ = first.parse_known_args(args)
-    except SystemExit:
-        raise UserError("--task and --preset each need a value") from None
+    known, _ = first.parse_known_args(args)
     preset = known.preset or ("paper" if runtime.has_accelerator() else "cpu")
     default = load_preset(known.task, preset)
     cls = make_dataclass(
@@ -67,7 +75,7 @@ def parse(args: Sequence[str]) -> tuple[Any, RunConfig]:
         task: what to learn: {", ".join(RUNS)}.
         preset: values to start from: {", ".join(preset_names())}, or a .yaml file. Without one,
             `paper` where there is an accelerator and `cpu` elsewhere.
-        run_dir: folder of the run; made. By default runs/TASK-VARIANT-INJECTION-TIME.
+        run_dir: folder of the run; made. By default runs/TASK-VARIANT-INJECTION-seedN-TIME.
         resume: run folder to go on with, from its last checkpoint; its own config counts.
         tensorboard: event files in the run folder.
         wandb: log to Weights & Biases.
@@ -94,7 +102,13 @@ def main(args: Sequence[str]) -> None:
     if options.resume is not None:
         folder = options.resume
         start = runs.resume_from(folder)
-        config = runs.load_config(folder)
+        stored = runs.load_config(folder)
+        given = [a for a in args if a.startswith("--") and a.split("=")[0] not in _WITH_RESUME]
+        if given and config != stored:
+            raise UserError(
+                f"--resume: {folder} goes on with its own config; leave out {', '.join(given)}"
+            )
+        config = stored
     else:
         folder = options.run_dir or default_folder(config)
 
@@ -109,7 +123,10 @@ def main(args: Sequence[str]) -> None:
     else:
         print("preset cpu (no accelerator was found; --preset paper for the full training)")
     check_batching(config.ppo, jax.local_device_count())
-    env = runs.make_env(config)
+    env = runs.make_env(config, start.checkpoint.robot if start.checkpoint else None)
+    loggers: list[Logger] = []
+    if options.wandb:
+        loggers.append(WeightsAndBiases(folder.name, to_plain(config)))
     print(
         f"stability margin rho = {env.stability_margin:.3f} (lagged terms settle below 1)",
         f"leg randomization {env.leg_randomization}",
@@ -121,11 +138,8 @@ def main(args: Sequence[str]) -> None:
     print("compiling; the first time this takes a minute or two, later starts use the cache")
     sys.stdout.flush()
 
-    loggers: list[Logger] = []
     if options.tensorboard:
         loggers.append(TensorBoard(folder))
-    if options.wandb:
-        loggers.append(WeightsAndBiases(folder.name, runs.to_plain(config), folder))
     checkpoint = runs.train(config, folder, start, loggers, env)
 
     print(f"done in {duration(time.monotonic() - began)}; curve: {folder / runs.METRICS_FILE}")

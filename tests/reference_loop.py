@@ -45,6 +45,7 @@ class ReferenceLoop:
             torque = (torque + self.history[self.delay + 1]) / 2
         force = np.zeros(self.model.nv)
         force[robot.dof_index] = robot.actuator_map.T @ torque
+        self.motor_force = force.copy()
         alpha = data.qpos[[robot.qpos_index[pair.distal] for pair in robot.pairs]]
         damping = np.zeros((self.model.nv, self.model.nv))
         for pair, split in zip(robot.pairs, self.normalized.splits, strict=True):
@@ -54,6 +55,22 @@ class ReferenceLoop:
         data.qfrc_applied[:] = force
         self.last = data.qvel.copy()
         mujoco.mj_step(self.model, data)
+
+    def foot_force(self):
+        """Of the last step, shape (nfeet, 3), N, world frame, from the floor on the foot."""
+        total = np.zeros((len(self.robot.feet), 3))
+        for index in range(self.data.ncon):
+            contact = self.data.contact[index]
+            local = np.zeros(6)
+            mujoco.mj_contactForce(self.model, self.data, index, local)
+            world = contact.frame.reshape(3, 3).T @ local[:3]
+            for foot, name in enumerate(self.robot.feet):
+                geom = self.model.geom(name).id
+                if geom == contact.geom2:
+                    total[foot] += world
+                elif geom == contact.geom1:
+                    total[foot] -= world
+        return total
 
 
 def mass_matrix(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:

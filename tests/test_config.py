@@ -59,8 +59,8 @@ def test_config_round_trip():
         ("--num-envs many", "--num-envs"),
         ("--num-envs 0", "--num-envs"),
         ("--discounting 1.5", "--discounting"),
-        ("--env.frequency-hz -1", "--frequency-hz"),
-        ("--task", "each need a value"),
+        ("--env.frequency-hz -1", "--env.frequency-hz: Input should be greater than 0"),
+        ("--task", "--task: expected one argument"),
     ],
 )
 def test_bad_flags_are_one_line(args, says):

@@ -122,7 +122,7 @@ def test_phase_advances_by_the_frequency(env, episode):
     np.testing.assert_allclose(step, 2 * np.pi * 5.0 * 0.018, rtol=1e-5)
 
 
-def test_falls_end_the_episode_and_nan_never_reaches_the_learner(env):
+def test_what_counts_as_a_fall(env):
     state = jax.jit(env.reset)(jax.random.PRNGKey(1))
     simulation = state.pipeline_state.simulation
     fallen = jax.jit(env._fallen)
@@ -131,6 +131,20 @@ def test_falls_end_the_episode_and_nan_never_reaches_the_learner(env):
     assert fallen(simulation.replace(qpos=tilted))  # 0.7 rad
     assert fallen(simulation.replace(qpos=simulation.qpos.at[2].set(0.1)))
     assert fallen(simulation.replace(qvel=simulation.qvel.at[0].set(jnp.nan)))
+    assert fallen(simulation.replace(qvel=simulation.qvel.at[9].set(-2e3)))
+
+
+def test_divergence_never_reaches_the_learner(wrapped, episode):
+    """One environment full of NaN: it ends, scores finite numbers, and leaves the others alone."""
+    state = jax.tree.map(jnp.asarray, episode[1])
+    simulation = state.pipeline_state.simulation
+    broken = simulation.replace(qvel=simulation.qvel.at[0].set(jnp.nan))
+    state = state.replace(pipeline_state=state.pipeline_state.replace(simulation=broken))
+    after = wrapped.step(state, jnp.zeros((ENVS, 12)))
+    np.testing.assert_array_equal(after.done, [1, 0, 0, 0])
+    for value in (after.obs, after.reward, *after.metrics.values()):
+        assert np.isfinite(value).all()
+    np.testing.assert_allclose(after.obs[1:], episode[2].obs[1:], atol=1e-4)
 
 
 def test_rotations_against_mujoco():

@@ -74,6 +74,8 @@ def _set(path: str, value):
         (_set("torque_delay_ms", ...), "torque_delay_ms: missing"),
         (_set("format", 2), "format 2 is newer"),
         (_set("legs", []), "no legs"),
+        (_set("legs.1.name", "FL"), "two legs have the name 'FL'"),
+        (_set("legs.1.foot", "FL_foot"), "two legs have the foot 'FL_foot'"),
         (_set("colour", "red"), "colour: unknown key"),
     ],
 )
@@ -103,6 +105,10 @@ def test_not_a_description(tmp_path):
 
 def test_missing_mjcf(description, tmp_path):
     path = tmp_path / "robot.yaml"
+    path.write_text(yaml.safe_dump(description))
+    with pytest.raises(UserError, match=r"closed_chain: no such file 'closed_chain.xml'"):
+        load_robot(path)
+    del description["closed_chain"]
     path.write_text(yaml.safe_dump(description))
     with pytest.raises(UserError, match=r"serial\.xml: no such MJCF"):
         load_robot(path)

@@ -77,8 +77,9 @@ def test_resume_goes_on_where_the_kill_left_it(copied, capsys):
     half = copied / "checkpoints" / ".000000000240.abc"
     half.mkdir()
     (half / "params.msgpack").write_bytes(b"half")
-    with (copied / runs.METRICS_FILE).open("a") as stream:
-        stream.write('{"env_steps": 24')
+    # The row of step 160 was never written, that of 240 only in part.
+    rows = (copied / runs.METRICS_FILE).read_text().splitlines(keepends=True)
+    (copied / runs.METRICS_FILE).write_text("".join(rows[:2]) + rows[3][:20])
     before = checkpoints.load(copied)
     assert before.env_steps == 160
 
@@ -98,6 +99,19 @@ def test_resume_goes_on_where_the_kill_left_it(copied, capsys):
         int(c["hi"]) * 2**32 + int(c["lo"]) if isinstance(c, dict) else float(c) for c in count
     ]
     assert totals[1] - totals[0] == 80
+
+
+def test_resume_passes_over_a_damaged_checkpoint(copied, capsys):
+    newest = copied / "checkpoints" / "000000000240" / "params.msgpack"
+    newest.write_bytes(newest.read_bytes()[:100])
+    start = runs.resume_from(copied)
+    assert start.env_steps == 160
+    assert "truncated" in capsys.readouterr().out
+
+
+def test_resume_refuses_flags_of_another_run(run_folder):
+    with pytest.raises(UserError, match="goes on with its own config; leave out --seed"):
+        train.main(["--resume", str(run_folder), "--seed", "7"])
 
 
 def test_resuming_a_finished_run_trains_nothing(run_folder, capsys):

@@ -1,6 +1,8 @@
 """Tasks as `brax.envs` environments; importing this registers them under their names."""
 
-import brax.envs
+from s3n_mjx import compat  # noqa: F401 - before brax
+
+import brax.envs  # isort: skip
 
 from s3n_mjx.envs.pitch import PitchConfig, PitchEnv
 

@@ -30,7 +30,6 @@ from s3n_mjx.simulation.control import (
     Simulation,
     SimulationState,
     StepRecord,
-    full_precision,
 )
 from s3n_mjx.simulation.injection import normalize, stability_margin, unstable_message
 
@@ -51,11 +50,11 @@ def task_state(state: State) -> TaskState:
     return cast(TaskState, state.pipeline_state)
 
 
-def default_randomization(variant: Variant, otherwise: LegRandomization) -> LegRandomization:
+def default_randomization(variant: Variant) -> LegRandomization:
     """``kin_only_hr`` is ``kin_only`` trained with Heavy Leg-Rand (Table III)."""
     if variant is Variant.KIN_ONLY_HR:
         return LegRandomization.HEAVY_LEG_RAND
-    return otherwise
+    return LegRandomization.NONE
 
 
 @struct.dataclass
@@ -89,7 +88,8 @@ class RobotEnv(brax.envs.Env):
         robot: a resolved robot, or the path of its description; the bundled one by default.
         simulation: dynamics and control loop.
         body: actions, resets and falls.
-        leg_randomization: Table III by name; `kin_only_hr` takes `heavy_leg_rand` by itself.
+        leg_randomization: Table III by name; None takes that of the variant, which is
+            `heavy_leg_rand` for `kin_only_hr` and `none` for the others.
 
     Raises:
         UserError: the robot and the settings do not go together.
@@ -100,7 +100,7 @@ class RobotEnv(brax.envs.Env):
         robot: Robot | str | Path | None = None,
         simulation: SimulationConfig = SimulationConfig(),
         body: BodyConfig = BodyConfig(),
-        leg_randomization: LegRandomization = LegRandomization.NONE,
+        leg_randomization: LegRandomization | None = None,
     ):
         if not isinstance(robot, Robot):
             robot = load_robot(robot or bundled_robot())
@@ -110,7 +110,9 @@ class RobotEnv(brax.envs.Env):
         self.simulation = Simulation(self.normalized)
         # Settable: brax's DomainRandomizationVmapWrapper puts its own model here.
         self.sys: mjx.Model = self.simulation.model
-        self.leg_randomization = default_randomization(simulation.variant, leg_randomization)
+        if leg_randomization is None:
+            leg_randomization = default_randomization(simulation.variant)
+        self.leg_randomization = leg_randomization
         self._bodies = randomization.randomized_bodies(robot)
         self.stability_margin = self.normalized.stability_margin
         if self._ranges is not None:
@@ -169,7 +171,6 @@ class RobotEnv(brax.envs.Env):
             )
         return self.simulation.init(qpos, qvel, self.simulation.standing_target), info
 
-    @full_precision
     def _advance(self, state: State, action: jax.Array) -> tuple[SimulationState, StepRecord]:
         """One policy step; ``action`` in [-1, 1] moves the targets around those of standing."""
         model = self.sys
@@ -191,8 +192,9 @@ class RobotEnv(brax.envs.Env):
         )
 
     def _fallen(self, simulation: SimulationState) -> jax.Array:
-        """Tilted, low, or no longer a number."""
+        """Tilted, low, faster than any robot, or no longer a number."""
         up = -rotate_inverse(simulation.qpos[3:7], jnp.array([0.0, 0.0, -1.0]))[2]
         low = simulation.qpos[2] < self.body.fall_height_fraction * self._home_height
-        finite = jnp.all(jnp.isfinite(simulation.qpos)) & jnp.all(jnp.isfinite(simulation.qvel))
-        return low | (up < jnp.cos(self.body.fall_tilt_rad)) | ~finite
+        # Comparisons with NaN are false, so this one catches it, too.
+        sane = jnp.all(jnp.isfinite(simulation.qpos)) & jnp.all(jnp.abs(simulation.qvel) < 1e3)
+        return low | (up < jnp.cos(self.body.fall_tilt_rad)) | ~sane

@@ -32,15 +32,15 @@ Weight = Annotated[float, Ge(0)]
 class PitchReward:
     """Weights of the terms; each term's sign and unit are in :meth:`PitchEnv._reward_terms`."""
 
-    pitch: Weight = 1.0
+    pitch: Weight = 2.0
     pitch_rate: Weight = 0.5
-    alive: Weight = 0.5
-    contact: Weight = 4.0
+    alive: Weight = 0.2
+    contact: Weight = 15.0
     slip: Weight = 1.0
     drift: Weight = 0.5
-    posture: Weight = 10.0
+    posture: Weight = 20.0
     action_rate: Weight = 0.02
-    torque: Weight = 0.0005
+    torque: Weight = 0.0001
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -51,9 +51,13 @@ class PitchConfig:
     frequency_hz: Positive = 5.0
     pitch_scale_rad: Positive = 0.06  # error at which the pitch term has fallen to 1/e
     pitch_rate_scale_rad_s: Positive = 2.0
-    contact_margin: Annotated[float, Ge(0)] = 0.3  # of a foot's static load
+    contact_margin: Annotated[float, Ge(0)] = 0.6  # of a foot's static load
     reward: PitchReward = Field(default_factory=PitchReward)
     body: BodyConfig = Field(default_factory=BodyConfig)
+
+
+def _finite(value: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isfinite(value), value, 0.0)
 
 
 class PitchEnv(RobotEnv):
@@ -69,7 +73,7 @@ class PitchEnv(RobotEnv):
         robot: Robot | str | Path | None = None,
         simulation: SimulationConfig = SimulationConfig(),
         task: PitchConfig = PitchConfig(),
-        leg_randomization: LegRandomization = LegRandomization.NONE,
+        leg_randomization: LegRandomization | None = None,
     ):
         super().__init__(robot, simulation, task.body, leg_randomization)
         self.task = task
@@ -108,22 +112,21 @@ class PitchEnv(RobotEnv):
 
         terms = self._reward_terms(before, reached, record)
         weights = vars(self.task.reward)
-        rewards = {name: weights[name] * value for name, value in terms.items()}
+        # A diverged robot ends its episode, and none of its numbers reach learner or metrics.
+        rewards = {name: _finite(weights[name] * value) for name, value in terms.items()}
         fallen = self._fallen(simulation)
         pitch, _ = pitch_and_roll(simulation.qpos[3:7])
         touching = jnp.linalg.norm(record.foot_force, axis=-1) > 1.0
         # Extended, never replaced: brax's wrappers keep their own keys there.
         state.metrics.update({f"reward/{name}": value for name, value in rewards.items()})
         state.metrics.update(
-            pitch_error_squared_per_step=(self.command(reached.phase)[0] - pitch) ** 2,
+            pitch_error_squared_per_step=_finite((self.command(reached.phase)[0] - pitch) ** 2),
             contact_kept_per_step=jnp.mean(jnp.all(touching, axis=-1)),
         )
-        # Divergence must not reach the learner: the episode ends and its reward is dropped.
-        reward = jnp.nan_to_num(sum(rewards.values()), nan=0.0, posinf=0.0, neginf=0.0)
         after = cast(Any, state).replace(
             pipeline_state=reached,
-            obs=jnp.nan_to_num(self._observe(reached)),
-            reward=reward,
+            obs=self._observe(reached),
+            reward=jnp.sum(jnp.stack(list(rewards.values()))),
             done=fallen.astype(jnp.float32),
         )
         return after, record
@@ -131,7 +134,9 @@ class PitchEnv(RobotEnv):
     def _observe(self, state: TaskState) -> jax.Array:
         pitch, rate = self.command(state.phase)
         command = jnp.stack([jnp.sin(state.phase), jnp.cos(state.phase), pitch, rate])
-        return jnp.concatenate([self._proprioception(state.simulation), state.action, command])
+        observation = [self._proprioception(state.simulation), state.action, command]
+        # Far beyond what a robot can do; keeps the running normalization sane after a divergence.
+        return jnp.clip(_finite(jnp.concatenate(observation)), -100.0, 100.0)
 
     def _reward_terms(
         self, before: TaskState, state: TaskState, record: StepRecord
@@ -146,8 +151,10 @@ class PitchEnv(RobotEnv):
         # A foot's load below its margin counts before the foot lifts, at every simulation step.
         margin = max(task.contact_margin * self._static_foot_load, 1.0)
         unloaded = jax.nn.relu(1.0 - jnp.linalg.norm(record.foot_force, axis=-1) / margin)
+        # From the first to the last simulation step; one step alone shows no travel.
         travel = record.foot_position[-1, :, :2] - record.foot_position[0, :, :2]
-        foot_speed = jnp.linalg.norm(travel, axis=-1) / (self.dt - self.simulation.timestep_s)
+        between = max(self.dt - self.simulation.timestep_s, self.simulation.timestep_s)
+        foot_speed = jnp.linalg.norm(travel, axis=-1) / between
         height = (qpos[2] - self._home_height) / 0.05
         return {
             "pitch": jnp.exp(-(pitch_error**2)),

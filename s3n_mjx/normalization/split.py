@@ -24,7 +24,7 @@ class Injection(StrEnum):
     """How the normalized inertia and damping enter the simulator."""
 
     QFRC_APPLIED = "qfrc_applied"  # the paper's: armature, and torques from the last step
-    MASS_MATRIX = "mass_matrix"  # fixed tendons, one per motor: no lag
+    MASS_MATRIX = "mass_matrix"  # fixed tendons, one per motor: no lag in the inertia
 
 
 class LaggedTerms(StrEnum):
@@ -105,6 +105,9 @@ def split_mass_matrix(
 ) -> PairSplit:
     """Constant inertia and all damping on fixed tendons; only what varies with alpha is lagged.
 
+    MuJoCo's Euler step solves joint damping implicitly but takes tendon damping from the
+    velocity before the step, so the damping here is as late as any velocity of that step.
+
     With the rows of ``J`` as coefficients the tendons' armature adds ``J^T diag(.) J``. Where
     the constant part is not diagonal in actuator coordinates its eigenvectors give the tendons;
     a negative eigenvalue, which no armature can carry, stays in the lagged part.
@@ -121,16 +124,13 @@ def split_mass_matrix(
     inverse = np.linalg.inv(j)
     in_actuator = inverse.T @ total.constant @ inverse
     if abs(in_actuator[0, 1]) <= 1e-9 * np.abs(in_actuator).max():
-        values, directions = np.diag(in_actuator), np.eye(2)
-        damping_values = motor_damping
+        tendons = [
+            Tendon(j[k], max(float(in_actuator[k, k]), 0.0), float(motor_damping[k]))
+            for k in range(2)
+        ]
     else:
         values, directions = np.linalg.eigh(in_actuator)
-        damping_values = np.zeros(2)
-    tendons = [
-        Tendon(directions[:, k] @ j, max(float(values[k]), 0.0), float(damping_values[k]))
-        for k in range(2)
-    ]
-    if not np.any(damping_values):
+        tendons = [Tendon(directions[:, k] @ j, max(float(values[k]), 0.0), 0.0) for k in range(2)]
         tendons += [Tendon(j[k], 0.0, float(motor_damping[k])) for k in range(2)]
     implicit = PairSplit(
         armature=np.zeros(2),

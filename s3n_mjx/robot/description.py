@@ -133,6 +133,11 @@ class RobotDescription:
             raise ValueError(f"format {self.format} is not known; this version reads {FORMAT}")
         if not self.legs:
             raise ValueError("no legs; list at least one")
+        for key in ("name", "foot"):
+            values = [getattr(leg, key) for leg in self.legs]
+            twice = next((v for v in values if values.count(v) > 1), None)
+            if twice is not None:
+                raise ValueError(f"two legs have the {key} {twice!r}")
         seen: set[str] = set()
         for leg in self.legs:
             where = f"leg {leg.name}"

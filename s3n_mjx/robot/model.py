@@ -88,6 +88,11 @@ def load_robot(path: str | Path) -> Robot:
     if path.is_dir():
         path = path / "robot.yaml"
     description = load_description(path)
+    closed_chain = description.closed_chain
+    if closed_chain is not None and not (path.parent / closed_chain).is_file():
+        raise UserError(
+            f"{path}: closed_chain: no such file {closed_chain!r}; correct or remove it"
+        )
     return resolve(description, load_spec(path.parent / description.model), path)
 
 

@@ -6,6 +6,7 @@ is pure, jit-compiled by its caller and vmapped over environments.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -19,8 +20,19 @@ from numpy.typing import NDArray
 from s3n_mjx.errors import UserError
 from s3n_mjx.simulation.config import Timing
 from s3n_mjx.simulation.contact import foot_forces
-from s3n_mjx.simulation.injection import NormalizedModel, uses_lag
+from s3n_mjx.simulation.injection import NormalizedModel
 from s3n_mjx.simulation.standing import standing_target
+
+
+def full_precision(function):
+    """Physics in full float32 wherever it runs: accelerators would multiply in 10 or 8 bits."""
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        with jax.default_matmul_precision("highest"):
+            return function(*args, **kwargs)
+
+    return wrapped
 
 
 @struct.dataclass
@@ -137,7 +149,7 @@ class Simulation:
             robot.description.torque_delay_ms * 1e-3, config.timestep_s, config.timing
         ).astype(np.float32)
         self._staggered = config.timing is Timing.STAGGERED
-        self._lagged = _LaggedTerms.of(normalized) if uses_lag(normalized) else None
+        self._lagged = _LaggedTerms.of(normalized) if normalized.uses_lag else None
         self._map = robot.actuator_map.astype(np.float32)
         self._kp, self._kd, self._limit = (
             x.astype(np.float32) for x in (robot.kp, robot.kd, robot.torque_limit)
@@ -153,6 +165,7 @@ class Simulation:
         """Simulation step in s."""
         return self._timestep
 
+    @full_precision
     def init(self, qpos: jax.Array, qvel: jax.Array, target: jax.Array) -> SimulationState:
         """State at reset: no acceleration yet, and ``target`` commanded since long ago.
 
@@ -215,6 +228,7 @@ class Simulation:
         qfrc_applied = jnp.append(torque, 0.0)[self._from_joint]
         return qfrc_applied, motor_torque, commands[: len(self._delay) - 1]
 
+    @full_precision
     def step(
         self, model: mjx.Model, state: SimulationState, target: jax.Array
     ) -> tuple[SimulationState, StepRecord]:
@@ -266,13 +280,3 @@ class Simulation:
             state,
             length=self.config.substeps,
         )
-
-
-def full_precision(function):
-    """Physics in full float32 wherever it runs: accelerators would multiply in 10 or 8 bits."""
-
-    def wrapped(*args, **kwargs):
-        with jax.default_matmul_precision("highest"):
-            return function(*args, **kwargs)
-
-    return wrapped

@@ -6,6 +6,7 @@ table each step are in :mod:`s3n_mjx.simulation.control`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -33,10 +34,17 @@ class NormalizedModel:
 
     robot: Robot
     config: SimulationConfig
-    spec: mujoco.MjSpec
     model: mujoco.MjModel
     splits: tuple[PairSplit, ...]  # one per pair of the robot
     stability_margin: float  # rho over the posture range, nominal masses
+
+    @property
+    def uses_lag(self) -> bool:
+        """Whether anything is left to be applied from the last step."""
+        return any(
+            split.lagged_inertia.magnitude > 0 or np.any(split.lagged_damping)
+            for split in self.splits
+        )
 
     def lagged_inertia(self, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
         """Inertia applied from the last step's acceleration, shape (nv, nv).
@@ -69,23 +77,25 @@ def normalize(robot: Robot, config: SimulationConfig, fixed_base: bool = False) 
     model = spec.compile()
     if fixed_base:
         robot = _without_base(robot, model)
-    result = NormalizedModel(robot, config, spec, model, splits, 0.0)
+    result = NormalizedModel(robot, config, model, splits, 0.0)
     margin = stability_margin(result, [model])
     if margin >= 1.0:
         raise UserError(unstable_message(result, margin))
-    return NormalizedModel(robot, config, spec, model, splits, margin)
+    return NormalizedModel(robot, config, model, splits, margin)
 
 
 def unstable_message(normalized: NormalizedModel, margin: float) -> str:
     """One line for a robot whose lagged terms would not settle."""
     config = normalized.config
-    ways = ["--injection mass_matrix"]
+    ways = []
+    if config.injection != "mass_matrix":
+        ways.append("--injection mass_matrix")
     if config.lagged_terms != "minimal":
         ways.append("--lagged-terms minimal")
     return (
         f"{normalized.robot.path}: {config.variant} by {config.injection} is unstable: spectral"
         f" radius of the lagged inertia is {margin:.3f}, it must stay below 1; use"
-        f" {' or '.join(ways)}, or randomize the legs' masses less"
+        f" {' or '.join(ways) or 'another variant, or heavier leg links in the serial model'}"
     )
 
 
@@ -174,6 +184,8 @@ def _write_spec(
     option.ls_iterations = config.solver_ls_iterations
     # The control loop takes realised accelerations from a semi-implicit step.
     option.integrator = mujoco.mjtIntegrator.mjINT_EULER
+    # Joint damping is solved implicitly; the stability margin counts on it.
+    option.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_EULERDAMP)
     if fixed_base:
         for joint in list(spec.body(robot.description.trunk).joints):
             spec.delete(joint)
@@ -191,19 +203,10 @@ def _without_base(robot: Robot, model: mujoco.MjModel) -> Robot:
     for index in range(model.njnt):
         old = robot.model.joint(model.joint(index).name).id
         home[model.jnt_qposadr[index]] = robot.home_qpos[robot.model.jnt_qposadr[old]]
-    fields = dict(robot.__dict__)
-    fields.update(
+    return dataclasses.replace(
+        robot,
         model=model,
         qpos_index=model.jnt_qposadr[joints].astype(np.int64),
         dof_index=model.jnt_dofadr[joints].astype(np.int64),
         home_qpos=home,
-    )
-    return Robot(**fields)
-
-
-def uses_lag(normalized: NormalizedModel) -> bool:
-    """Whether anything is left to be applied from the last step."""
-    return any(
-        split.lagged_inertia.magnitude > 0 or np.any(split.lagged_damping)
-        for split in normalized.splits
     )

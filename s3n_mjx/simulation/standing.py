@@ -22,7 +22,19 @@ def standing_target(robot: Robot) -> NDArray[np.float64]:
     data = mujoco.MjData(model)
     data.qpos[:] = robot.home_qpos
     mujoco.mj_forward(model, data)
-    base = model.jnt_dofadr[model.body_jntadr[model.body(robot.description.trunk).id]]
+    serial_torque = (data.qfrc_bias - _foot_load(robot, data))[robot.dof_index]
+    motor_torque = np.linalg.solve(robot.actuator_map.T, serial_torque)
+    error = np.divide(motor_torque, robot.kp, out=np.zeros_like(motor_torque), where=robot.kp > 0)
+    return robot.home_joints + np.linalg.solve(robot.actuator_map, error)
+
+
+def _foot_load(robot: Robot, data: mujoco.MjData) -> NDArray[np.float64]:
+    """Generalized force of the floor on the feet, shape (nv,); none where the base is fixed."""
+    model = robot.model
+    trunk = model.body(robot.description.trunk).id
+    if model.body_dofnum[trunk] != 6:
+        return np.zeros(model.nv)
+    base = model.jnt_dofadr[model.body_jntadr[trunk]]
     base_rows = np.arange(base, base + 6)
     jacobian = np.zeros((3 * len(robot.feet), model.nv))
     for index, foot in enumerate(robot.feet):
@@ -30,7 +42,4 @@ def standing_target(robot: Robot) -> NDArray[np.float64]:
         rows = jacobian[3 * index : 3 * index + 3]
         mujoco.mj_jac(model, data, rows, None, data.geom_xpos[geom], model.geom_bodyid[geom])
     force, *_ = np.linalg.lstsq(jacobian[:, base_rows].T, data.qfrc_bias[base_rows], rcond=None)
-    serial_torque = (data.qfrc_bias - jacobian.T @ force)[robot.dof_index]
-    motor_torque = np.linalg.solve(robot.actuator_map.T, serial_torque)
-    error = np.divide(motor_torque, robot.kp, out=np.zeros_like(motor_torque), where=robot.kp > 0)
-    return robot.home_joints + np.linalg.solve(robot.actuator_map, error)
+    return jacobian.T @ force

@@ -57,6 +57,12 @@ class Checkpoint:
         return task_of(self.config)
 
 
+def _flush(path: Path) -> None:
+    """Onto the disk, so that a rename never outlives the contents it stands for."""
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -149,6 +155,9 @@ def save(
         }
         (temporary / _META).write_text(yaml.safe_dump(metadata, sort_keys=False, width=100))
         os.chmod(temporary, 0o755)
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                _flush(file)
         if path.exists():
             shutil.rmtree(path)
         os.rename(temporary, path)
@@ -159,7 +168,10 @@ def save(
 
 
 def find(path: Path) -> Path:
-    """The checkpoint folder meant by ``path``: itself, or the newest below a run folder.
+    """The checkpoint folder meant by ``path``.
+
+    Itself; the newest of a run folder or of its `checkpoints`; or that of the newest run in a
+    folder of runs.
 
     Raises:
         UserError: nothing there, or no checkpoint in it.
@@ -174,6 +186,9 @@ def find(path: Path) -> Path:
         steps = sorted(f for f in folder.glob("[0-9]*") if (f / _META).is_file())
         if steps:
             return steps[-1]
+    runs = [f for f in path.iterdir() if any(f.glob("checkpoints/[0-9]*"))]
+    if runs:
+        return find(max(runs, key=lambda f: (f / "checkpoints").stat().st_mtime))
     raise UserError(
         f"{path}: no checkpoint in it (a checkpoint folder holds {_META}; a run folder holds"
         " checkpoints/)"

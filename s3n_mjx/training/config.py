@@ -29,22 +29,22 @@ Fraction = Annotated[float, Ge(0), Le(1)]
 class PPOConfig:
     """Brax PPO; names as in `brax.training.agents.ppo.train.train`."""
 
-    num_timesteps: Count = 1_000_000  # environment steps in all
+    num_timesteps: Count = 600_000  # environment steps in all
     num_envs: Count = 256  # parallel environments
     episode_length: Count = 280  # policy steps
     unroll_length: Count = 20
-    batch_size: Count = 128  # trajectories in a minibatch
+    batch_size: Count = 64  # trajectories in a minibatch
     num_minibatches: Count = 4
-    num_updates_per_batch: Count = 4
+    num_updates_per_batch: Count = 6
     learning_rate: Positive = 5e-4  # at the start, where it is adapted
-    desired_kl: Positive | None = 0.01  # adapts the learning rate; None keeps it constant
-    entropy_cost: Annotated[float, Ge(0)] = 1e-3
-    discounting: Fraction = 0.97
+    desired_kl: Positive | None = 0.02  # adapts the learning rate; None keeps it constant
+    entropy_cost: Annotated[float, Ge(0)] = 0.0
+    discounting: Fraction = 0.95
     gae_lambda: Fraction = 0.95
     clipping_epsilon: Positive = 0.2
     max_grad_norm: Positive = 1.0
     reward_scaling: Positive = 0.1
-    init_noise_std: Positive = 0.5  # of the actions at the start
+    init_noise_std: Positive = 0.25  # of the actions at the start
     policy_layers: tuple[Count, ...] = (128, 128)
     value_layers: tuple[Count, ...] = (256, 256)
     num_checkpoints: Count = 10  # evaluations and checkpoints, evenly spaced
@@ -62,7 +62,7 @@ class RunConfig:
 
     robot: str | None = None  # robot.yaml or its folder; the bundled robot by default
     seed: Annotated[int, Ge(0)] = 0
-    leg_randomization: LegRandomization = LegRandomization.NONE  # Table III
+    leg_randomization: LegRandomization | None = None  # Table III; None: as the variant wants
     simulation: Annotated[SimulationConfig, tyro.conf.arg(name="")] = Field(
         default_factory=SimulationConfig
     )
@@ -154,6 +154,11 @@ def check_batching(ppo: PPOConfig, devices: int) -> None:
         raise UserError(
             f"--num-envs: {ppo.num_envs} environments cannot be split over {devices} devices;"
             f" use a multiple of {devices}, such as {fits}"
+        )
+    if ppo.batch_size % devices:
+        raise UserError(
+            f"--batch-size: minibatches of {ppo.batch_size} trajectories cannot be split over"
+            f" {devices} devices; use a multiple of {devices}"
         )
     trajectories = ppo.batch_size * ppo.num_minibatches
     if trajectories % ppo.num_envs:

@@ -75,14 +75,14 @@ class TensorBoard:
 class WeightsAndBiases:
     """A run on Weights & Biases; its own environment variables choose project and mode."""
 
-    def __init__(self, name: str, config: dict[str, Any], folder: Path):
+    def __init__(self, name: str, config: dict[str, Any]):
         try:
             import wandb  # pyright: ignore[reportMissingImports] - an optional extra
         except ImportError:
             raise UserError(
                 "--wandb: the package wandb is not installed; pip install 's3n-mjx[logging]'"
             ) from None
-        self._run = wandb.init(name=name, config=config, dir=str(folder))
+        self._run = wandb.init(name=name, config=config)
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
         self._run.log(dict(row), step=step)

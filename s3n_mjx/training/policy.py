@@ -15,6 +15,10 @@ from brax.training.types import Policy
 from s3n_mjx.training.checkpoint import Checkpoint, restore_params
 from s3n_mjx.training.config import PPOConfig
 
+# Of an observation. A standing robot's gravity vector hardly varies; without a floor its first
+# movements would be scaled up a thousandfold and upset the value function for many updates.
+_VARIANCE_FLOOR = 1e-4
+
 
 def network_factory(ppo: PPOConfig) -> Any:
     """Brax's `network_factory` for these layers."""
@@ -40,7 +44,9 @@ def initial_params(ppo: PPOConfig, observation_size: int, action_size: int, seed
     )
     key_policy, key_value = jax.random.split(jax.random.PRNGKey(seed))
     params = (
-        running_statistics.init_state(specs.Array((observation_size,), np.dtype("float32"))),
+        running_statistics.init_state(
+            specs.Array((observation_size,), np.dtype("float32")), std_eps=_VARIANCE_FLOOR
+        ),
         networks.policy_network.init(key_policy),
         networks.value_network.init(key_value),
     )

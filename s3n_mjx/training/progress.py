@@ -32,7 +32,15 @@ class Progress:
         self._start = time.monotonic()
         interactive = sys.stderr.isatty()
         self._bar = (
-            tqdm(total=total, initial=done, unit="step", unit_scale=True, dynamic_ncols=True)
+            tqdm(
+                total=total,
+                initial=done,
+                unit="step",
+                unit_scale=True,
+                dynamic_ncols=True,
+                # tqdm's own estimate would count the compilation.
+                bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]",
+            )
             if interactive
             else None
         )
@@ -51,7 +59,7 @@ class Progress:
             f"{label} {row[name]:.4g}" for name, label in self._shown.items() if name in row
         )
         if self._bar is not None:
-            self._bar.set_postfix_str(numbers, refresh=False)
+            self._bar.set_postfix_str(f"ETA {eta or '-'}, {numbers}", refresh=False)
             self._bar.update(step - self._bar.n)
             return
         share = 100.0 * step / self._total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -87,16 +88,21 @@ def prepare_folder(folder: Path, config: RunConfig) -> None:
 
 
 def resume_from(folder: Path) -> Start:
-    """The newest whole checkpoint of a run.
+    """The newest checkpoint of a run that is whole; damaged ones are named and passed over.
 
     Raises:
-        UserError: no run there; or its checkpoint cannot be used.
+        UserError: no run there.
     """
     if not (folder / CONFIG_FILE).is_file():
         raise UserError(f"--resume: {folder} holds no run ({CONFIG_FILE} is missing)")
-    if not list((folder / "checkpoints").glob("[0-9]*")):
-        return Start()
-    return Start(checkpoints.load(folder))
+    for unfinished in (folder / "checkpoints").glob(".[0-9]*"):
+        shutil.rmtree(unfinished)
+    for path in sorted((folder / "checkpoints").glob("[0-9]*"), reverse=True):
+        try:
+            return Start(checkpoints.load(path))
+        except UserError as error:
+            print(f"passed over: {error}")
+    return Start()
 
 
 def load_config(folder: Path) -> RunConfig:
@@ -169,8 +175,8 @@ def train(
     last = start.checkpoint.path if start.checkpoint else None
 
     def on_metrics(step: int, brax_metrics: Mapping[str, Any]) -> None:
-        if step == 0 and start.env_steps:
-            return  # evaluated and logged at the end of the run that is resumed
+        if step == 0 and metrics.rows and metrics.rows[-1]["env_steps"] >= start.env_steps:
+            return  # the run that is resumed has evaluated and logged it
         row = _row(task, brax_metrics)
         row = {
             "env_steps": step + start.env_steps,
