@@ -84,10 +84,12 @@ setup: $(RUNTIME) ## install what training and evaluation need into .venv
 
 setup-dev: $(DEV) ## install what the tests, checks and benchmarks need too
 
+TRAIN_FLAGS = --task '$(TASK)' --variant '$(VARIANT)' \
+	$(if $(INJECTION),--injection '$(INJECTION)') $(if $(PRESET),--preset '$(PRESET)') \
+	$(if $(ROBOT),--robot '$(ROBOT)') $(if $(SEED),--seed '$(SEED)') $(ARGS)
+
 train: $(RUNTIME) ## train: TASK=pitch VARIANT=s3n_act INJECTION= PRESET= ROBOT= SEED= ARGS=
-	$(PY) -m s3n_mjx.train --task '$(TASK)' --variant '$(VARIANT)' \
-		$(if $(INJECTION),--injection '$(INJECTION)') $(if $(PRESET),--preset '$(PRESET)') \
-		$(if $(ROBOT),--robot '$(ROBOT)') $(if $(SEED),--seed '$(SEED)') $(ARGS)
+	$(PY) -m s3n_mjx.train $(strip $(TRAIN_FLAGS))
 
 eval: $(RUNTIME) ## evaluate a trained policy: CHECKPOINT=folder ARGS=
 	$(PY) -m s3n_mjx.eval --checkpoint '$(CHECKPOINT)' $(ARGS)

@@ -42,7 +42,7 @@ def parse_arguments(cls: type[T], args: Sequence[str], prog: str) -> T:
                 cls,
                 args=list(args),
                 prog=prog,
-                config=(tyro.conf.EnumChoicesFromValues, tyro.conf.FlagConversionOff),
+                config=(tyro.conf.EnumChoicesFromValues,),
             )
             return parsed
     except pydantic.ValidationError as error:

@@ -34,12 +34,16 @@ def parse(cls: type[T], data: Any, source: str) -> T:
         raise UserError(_first_line(cls, error, source)) from None
 
 
+_UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
+
+
 def _first_line(cls: Any, error: pydantic.ValidationError, source: str) -> str:
     errors = error.errors()
-    first = errors[0]
+    # A misspelt key is also a missing one; its own name helps more.
+    first = next((e for e in errors if e["type"] in _UNKNOWN), errors[0])
     key = "".join(f"{part}." for part in first["loc"]).removesuffix(".")
     kind = first["type"]
-    if kind in ("unexpected_keyword_argument", "extra_forbidden"):
+    if kind in _UNKNOWN:
         reason = f"unknown key{_known_keys(cls, first['loc'][:-1])}"
     elif kind in ("missing", "missing_argument"):
         reason = "missing; add it"

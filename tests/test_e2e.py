@@ -24,7 +24,7 @@ def test_pitch_is_learnt_with_all_feet_planted(tmp_path, variant, injection):
     train.main(
         f"--preset cpu --variant {variant} --injection {injection} --run-dir {folder}".split()
     )
-    evaluation.main(f"--checkpoint {folder} --out {tmp_path / 'eval'} --video False".split())
+    evaluation.main(f"--checkpoint {folder} --out {tmp_path / 'eval'} --no-video".split())
     figures = json.loads((tmp_path / "eval" / "metrics.json").read_text())
     # Half the commanded amplitude in phase is 0.035 rad; the full one would unload the feet.
     assert figures["pitch_rmse_rad"] <= 0.045

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import yaml
 
+from s3n_mjx import cli
 from s3n_mjx.errors import UserError
 from s3n_mjx.resources import assets_folder
 from s3n_mjx.robot import generate as gen
+from s3n_mjx.robot.generate.__main__ import main
 
 FOLDER = assets_folder() / "parallel_quadruped"
 PARAMETERS = FOLDER / "parameters.yaml"
@@ -424,13 +426,10 @@ def test_home_stands_still_under_pd(closed: bool, request: pytest.FixtureRequest
 # -------------------------------------------------------------------------- command line
 
 
-def test_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run(*arguments: str) -> int:
-        monkeypatch.setattr("sys.argv", ["generate", *arguments])
         try:
-            gen.main()
+            cli.run(main, arguments)
         except SystemExit as exit_:
             return int(exit_.code or 0)
         return 0

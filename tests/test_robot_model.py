@@ -65,6 +65,7 @@ def _set(path: str, value):
         (_set("linkages.parallelogram.jacobian", [[1, 0, 0], [1, 1, 0]]), "jacobian"),
         (_set("linkages.parallelogram.jacobian", [[1, 0]]), "jacobian"),
         (_set("linkages.parallelogram.jacobian", [[1, 0], [1, -1]]), "must be [1, 1], not [1, -1]"),
+        (_set("linkages.parallelogram.jacobian", [[1, -1], [1, 0]]), "row 1 of `jacobian` must be"),
         (_set("linkages.parallelogram.inertia.m12", 0.05), "m12^2 must be below"),
         (_set("motors.drive.rotor_inertia", -1e-4), "rotor_inertia"),
         (_set("motors.drive.rotor_inertia", "two"), "got 'two'"),

@@ -135,7 +135,7 @@ def test_eval_writes_metrics_and_plots(run_folder, tmp_path, capsys):
     out = tmp_path / "eval"
     evaluation.main(
         f"--checkpoint {run_folder} --episodes 2 --duration-s 0.9 --settle-s 0.2"
-        f" --video False --out {out}".split()
+        f" --no-video --out {out}".split()
     )
     figures = json.loads((out / "metrics.json").read_text())
     for key in (

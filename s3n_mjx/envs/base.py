@@ -45,6 +45,15 @@ class BodyConfig:
     fall_height_fraction: Annotated[float, Gt(0)] = 0.5  # of the trunk's height at home
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A number that tells how training goes, from a mean over steps in `state.metrics`."""
+
+    name: str  # with its SI unit
+    label: str  # for the progress line
+    root: bool = False  # of the mean, for RMS figures
+
+
 def task_state(state: State) -> TaskState:
     """The task's part of brax's state, whose own type knows Brax's pipelines only."""
     return cast(TaskState, state.pipeline_state)

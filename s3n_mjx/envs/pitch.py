@@ -8,7 +8,7 @@ for contact; the margin on each foot's load makes that trade before a foot lifts
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from s3n_mjx.config_files import STRICT
-from s3n_mjx.envs.base import BodyConfig, RobotEnv, TaskState, pitch_and_roll, task_state
+from s3n_mjx.envs.base import BodyConfig, Figure, RobotEnv, TaskState, pitch_and_roll, task_state
 from s3n_mjx.envs.randomization import LegRandomization
 from s3n_mjx.robot.description import Positive
 from s3n_mjx.robot.model import Robot
@@ -68,6 +68,12 @@ class PitchEnv(RobotEnv):
         task: command and reward.
     """
 
+    # By their names in `state.metrics`; Brax divides what ends in `per_step` by the steps.
+    figures: ClassVar = {
+        "pitch_error_squared_per_step": Figure("pitch_rmse_rad", "pitch error [rad]", root=True),
+        "contact_kept_per_step": Figure("contact_kept_fraction", "contact kept"),
+    }
+
     def __init__(
         self,
         robot: Robot | str | Path | None = None,
@@ -95,7 +101,7 @@ class PitchEnv(RobotEnv):
         )
         zero = jnp.zeros(())
         metrics = {f"reward/{name}": zero for name in vars(self.task.reward)}
-        metrics |= {"pitch_error_squared_per_step": zero, "contact_kept_per_step": zero}
+        metrics |= dict.fromkeys(self.figures, zero)
         return State(cast(Any, start), self._observe(start), zero, zero, metrics, info)
 
     def step(self, state: State, action: jax.Array) -> State:

@@ -291,8 +291,8 @@ def _check_axis_signs(
 ) -> None:
     """Compare the Jacobian's signs with the joint axes in the world frame.
 
-    Where the second motor turns the distal link's absolute angle (the first row has no distal
-    part), that angle is ``q1 + q2`` for parallel axes and ``q1 - q2`` for antiparallel ones.
+    Where one motor turns the distal link's absolute angle and the other the proximal joint alone,
+    that angle is ``q1 + q2`` for parallel axes and ``q1 - q2`` for antiparallel ones.
     A differential (both rows full) has no such rule, and an identity couples nothing.
     """
     data = mujoco.MjData(model)
@@ -308,13 +308,15 @@ def _check_axis_signs(
             f" neither parallel nor antiparallel (cosine {cosine:.3f}); only a planar pair can"
             " share a linkage"
         )
-    if jacobian[0, 1] == 0 and np.sign(jacobian[1, 0] * jacobian[1, 1]) != np.sign(cosine):
+    for row, other in ((0, 1), (1, 0)):
+        first, second = jacobian[row]
+        if jacobian[other, 1] != 0 or np.sign(first * second) == np.sign(cosine):
+            continue
         kind = "parallel" if cosine > 0 else "antiparallel"
-        second = -jacobian[1, 1]
         raise UserError(
             f"{where}: axes of {model.joint(proximal).name} and {model.joint(distal).name} are"
-            f" {kind} in the world frame, so the second row of `jacobian` must be"
-            f" [{jacobian[1, 0]:g}, {second:g}], not [{jacobian[1, 0]:g}, {jacobian[1, 1]:g}]"
+            f" {kind} in the world frame, so row {row + 1} of `jacobian` must be"
+            f" [{first:g}, {-second:g}], not [{first:g}, {second:g}]"
         )
 
 

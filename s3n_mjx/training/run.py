@@ -16,6 +16,7 @@ import yaml
 from s3n_mjx import compat  # noqa: F401 - before brax
 from s3n_mjx.config_files import dump_yaml, parse, read_yaml, to_plain
 from s3n_mjx.envs import TASKS
+from s3n_mjx.envs.base import Figure
 from s3n_mjx.errors import UserError
 from s3n_mjx.files import written_whole
 from s3n_mjx.training import checkpoint as checkpoints
@@ -28,21 +29,6 @@ from brax.training.agents.ppo import train as ppo  # isort: skip
 
 CONFIG_FILE = "config.yaml"
 METRICS_FILE = "metrics.jsonl"
-
-# Means per step under these names in a task's `state.metrics`, and whether to take the root.
-_TASK_METRICS = {
-    "pitch": {
-        "pitch_error_squared_per_step": ("eval/pitch_rmse_rad", True),
-        "contact_kept_per_step": ("eval/contact_kept_fraction", False),
-    }
-}
-SHOWN = {
-    "pitch": {
-        "eval/episode_reward": "reward",
-        "eval/pitch_rmse_rad": "pitch error [rad]",
-        "eval/contact_kept_fraction": "contact kept",
-    }
-}
 
 
 @dataclass(frozen=True)
@@ -156,7 +142,7 @@ def train(
     """
     check_batching(config.ppo, jax.local_device_count())
     env = env or make_env(config)
-    task, ppo_config = task_of(config), config.ppo
+    ppo_config = config.ppo
     epochs, per_epoch = schedule(config, start)
     total = per_epoch * ppo_config.num_checkpoints
     if epochs <= 0:
@@ -169,7 +155,9 @@ def train(
     else:
         params = initial_params(ppo_config, *sizes, seed=config.seed)
     metrics = MetricsFile(folder / METRICS_FILE, start.env_steps)
-    progress = Progress(total, start.env_steps, SHOWN[task])
+    shown = {"eval/episode_reward": "reward"}
+    shown |= {f"eval/{figure.name}": figure.label for figure in env.figures.values()}
+    progress = Progress(total, start.env_steps, shown)
     began = time.monotonic()
     offset = metrics.rows[-1]["wall_s"] if metrics.rows else 0.0
     last = start.checkpoint.path if start.checkpoint else None
@@ -177,7 +165,7 @@ def train(
     def on_metrics(step: int, brax_metrics: Mapping[str, Any]) -> None:
         if step == 0 and metrics.rows and metrics.rows[-1]["env_steps"] >= start.env_steps:
             return  # the run that is resumed has evaluated and logged it
-        row = _row(task, brax_metrics)
+        row = _row(env.figures, brax_metrics)
         row = {
             "env_steps": step + start.env_steps,
             "wall_s": round(offset + time.monotonic() - began, 2),
@@ -229,17 +217,16 @@ def _brax_arguments(config: RunConfig) -> dict[str, Any]:
     return arguments
 
 
-def _row(task: str, brax_metrics: Mapping[str, Any]) -> Row:
+def _row(named: Mapping[str, Figure], brax_metrics: Mapping[str, Any]) -> Row:
     """Brax's metrics as plain numbers, with the task's own figures in SI units."""
     row: Row = {}
-    named = _TASK_METRICS[task]
     length = float(brax_metrics.get("eval/avg_episode_length", 1.0))
     for name, value in brax_metrics.items():
         value = float(value)
         short = name.removeprefix("eval/episode_")
         if short in named:
-            label, root = named[short]
-            row[label] = float(np.sqrt(value)) if root else value
+            figure = named[short]
+            row[f"eval/{figure.name}"] = float(np.sqrt(value)) if figure.root else value
         elif short.startswith("reward/"):
             if not short.endswith("_std"):
                 row[f"eval/{short}_per_step"] = value / length
