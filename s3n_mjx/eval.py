@@ -44,6 +44,8 @@ class Evaluate:
         settle_s: left out of the tracking figures at the start of each episode, in s.
         seed: of the resets.
         video: render an mp4 of the first episode where a GL is found.
+        video_s: how much of the episode the video shows, in s.
+        video_speed: seconds of the episode in a second of video.
     """
 
     checkpoint: Path
@@ -53,6 +55,8 @@ class Evaluate:
     settle_s: Annotated[float, Ge(0)] = 1.0
     seed: Annotated[int, Ge(0)] = 0
     video: bool = True
+    video_s: Annotated[float, Gt(0)] = 2.0
+    video_speed: Annotated[float, Gt(0)] = 0.25
 
 
 def evaluate(
@@ -122,8 +126,19 @@ def main(args: Sequence[str]) -> None:
     if rows:
         plots.save(plots.training_curve(rows), folder / "training_curve.png")
     if options.video:
-        model = env.normalized.model
-        print(video.render(model, recordings[0], folder / "video.mp4", camera="track").message)
+        print(
+            f"rendering {options.video_s:g} s at {options.video_speed:g} of real time", flush=True
+        )
+        start = recordings[0].time[0] + options.settle_s
+        outcome = video.render(
+            env.normalized.model,
+            recordings[0].slice_time(start, start + options.video_s),
+            folder / "video.mp4",
+            fps=25.0,
+            camera="track",
+            speed=options.video_speed,
+        )
+        print(outcome.message)
     print(f"results: {folder} (metrics.json, recording.npz, *.png)")
 
 

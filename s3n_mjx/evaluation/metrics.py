@@ -296,8 +296,10 @@ def e_phi(phase_gap: ArrayLike) -> float:
 # --- one robot's answer to the pitch command --------------------------------------------------
 
 
-def _settled(recordings: Sequence[Recording], settle_s: float) -> list[Recording]:
-    return [r.slice_time(settle_s) for r in recordings if r.time[-1] >= settle_s]
+def after_settling(recordings: Sequence[Recording], settle_s: float) -> list[Recording]:
+    """What is left of each episode once its first ``settle_s`` seconds are cut off."""
+    ends = [(r, float(r.time[0]) + settle_s) for r in recordings]
+    return [r.slice_time(end) for r, end in ends if r.time[-1] >= end]
 
 
 def _pitch_phasors(recordings: Sequence[Recording]) -> tuple[float, complex]:
@@ -358,7 +360,7 @@ def pitch_metrics(recordings: Sequence[Recording], settle_s: float = 1.0) -> dic
     result["falls"] = sum(r.fell for r in recordings)
     result["duration_s"] = float(np.mean([r.duration_s for r in recordings]))
 
-    settled = _settled(recordings, settle_s)
+    settled = after_settling(recordings, settle_s)
     if settled:
         result |= _settled_pitch_metrics(settled)
     else:

@@ -60,7 +60,7 @@ def _groups(recs: Recordings, settle_s: float) -> dict[str, list[Recording]]:
     if not groups or not all(groups.values()):
         raise ValueError("no recording to draw")
     return {
-        label: [r.slice_time(settle_s) for r in group if r.time[-1] >= settle_s] or list(group)
+        label: metrics.after_settling(group, settle_s) or list(group)
         for label, group in groups.items()
     }
 

@@ -44,7 +44,7 @@ def _assets(root: ET.Element) -> None:
     _add(visual, "headlight", ambient=(0.35,) * 3, diffuse=(0.45,) * 3, specular=(0.1,) * 3)
     _add(visual, "rgba", haze="0.80 0.86 0.92 1")
     _add(visual, "global", azimuth=130, elevation=-18, offwidth=1920, offheight=1080)
-    _add(visual, "quality", shadowsize=4096)
+    _add(visual, "quality", shadowsize=2048)
     _add(visual, "map", znear=0.02, shadowclip=2)
     _add(root, "statistic", extent=0.9, center=(0, 0, 0.25))
 
@@ -80,7 +80,6 @@ def _assets(root: ET.Element) -> None:
         texture="checker",
         texrepeat=(2, 2),
         texuniform="true",
-        reflectance=0.08,
         shininess=0.1,
         specular=0.1,
     )
