@@ -6,6 +6,10 @@ often carry a newer JAX.
 
 import contextlib
 import io
+import os
+
+# XLA's C++ side would warn about every program that it takes from the cache; it reads this once.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import jax
 import jax.numpy as jnp

@@ -68,8 +68,6 @@ def configure() -> None:
     else:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
-    # XLA's C++ side warns about every program that it takes from the cache.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.getLogger("absl").setLevel(logging.ERROR)
     logging.getLogger("jax").setLevel(logging.ERROR)
 
