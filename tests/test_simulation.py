@@ -5,11 +5,13 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from mujoco import mjx
 from reference_loop import ReferenceLoop, mass_matrix
 
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Injection, LaggedTerms, Variant
 from s3n_mjx.robot.model import load_robot
+from s3n_mjx.simulation import physics
 from s3n_mjx.simulation.config import SimulationConfig, Timing
 from s3n_mjx.simulation.control import Simulation, delay_weights
 from s3n_mjx.simulation.injection import normalize
@@ -71,23 +73,19 @@ def test_table_ii_read_from_the_model(robot, variant, injection):
 
 
 def test_mass_matrix_is_the_same_in_mjx(robot):
-    """MJX honours tendon armature; the whole normalized inertia reaches its solver."""
-    from mujoco import mjx
-
+    """The whole normalized inertia reaches MJX's solver: what C MuJoCo has through tendons."""
     normalized = normalize(robot, config(Variant.S3N_ACT, Injection.MASS_MATRIX))
+    assert normalized.coupling.any()
     data = mujoco.MjData(normalized.model)
     data.qpos[:] = robot.home_qpos
     mujoco.mj_forward(normalized.model, data)
-    model = mjx.put_model(normalized.model, impl="jax")
+
+    model = mjx.put_model(normalized.tree, impl="jax")
+    coupling = normalized.coupling.astype(np.float32)
 
     @jax.jit
     def inertia(qpos):
-        d = mjx.make_data(model).replace(qpos=qpos)
-        d = mjx.kinematics(model, d)
-        d = mjx.com_pos(model, d)
-        d = mjx._src.smooth.tendon(model, d)
-        d = mjx.crb(model, d)
-        d = mjx._src.smooth.tendon_armature(model, d)
+        d = physics.mass_matrix(model, mjx.make_data(model).replace(qpos=qpos), coupling)
         return mjx.full_m(model, d)
 
     np.testing.assert_allclose(
@@ -95,6 +93,22 @@ def test_mass_matrix_is_the_same_in_mjx(robot):
         mass_matrix(normalized.model, data),
         atol=3e-6,  # float32 of entries up to 15 kg
     )
+
+
+def test_physics_step_is_mjx_step(robot):
+    """What is left out of `mjx.step` must not be missed: landing, with contact forces."""
+    model = mjx.put_model(normalize(robot, config()).tree, impl="jax")
+    rng = np.random.default_rng(0)
+    start = mjx.make_data(model).replace(
+        qpos=jnp.asarray(robot.home_qpos, jnp.float32).at[2].add(-0.005),  # feet in the floor
+        qvel=jnp.asarray(rng.uniform(-0.5, 0.5, model.nv), jnp.float32),
+        qfrc_applied=jnp.asarray(rng.uniform(-3, 3, model.nv), jnp.float32),
+    )
+    ours = jax.jit(lambda d: physics.step(model, d))(start)
+    theirs = jax.jit(lambda d: mjx.step(model, d))(start)
+    assert np.abs(np.asarray(ours.qfrc_constraint)).max() > 1
+    np.testing.assert_allclose(ours.qpos, theirs.qpos, atol=1e-6)
+    np.testing.assert_allclose(ours.qvel, theirs.qvel, atol=1e-4)
 
 
 def test_mjx_and_c_agree_step_for_step(robot, simulation, step):

@@ -7,6 +7,7 @@ applied as a torque from the last step's acceleration and velocity (Eq. 25-27).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -24,7 +25,7 @@ class Injection(StrEnum):
     """How the normalized inertia and damping enter the simulator."""
 
     QFRC_APPLIED = "qfrc_applied"  # the paper's: armature, and torques from the last step
-    MASS_MATRIX = "mass_matrix"  # fixed tendons, one per motor: no lag in the inertia
+    MASS_MATRIX = "mass_matrix"  # a fixed tendon per pair: no lag in the constant inertia
 
 
 class LaggedTerms(StrEnum):
@@ -36,11 +37,10 @@ class LaggedTerms(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Tendon:
-    """Fixed tendon over the pair: adds ``armature c c^T`` and ``damping c c^T``."""
+    """Fixed tendon over the pair: adds ``armature c c^T`` to the mass matrix."""
 
     coefficients: NDArray[np.float64]  # (2,), c
     armature: float
-    damping: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +62,7 @@ class PairSplit:
 
     def total_damping(self) -> NDArray[np.float64]:
         """As :meth:`total_inertia`, shape (2, 2) in N m s/rad."""
-        implicit = np.diag(self.damping) + sum(
-            t.damping * np.outer(t.coefficients, t.coefficients) for t in self.tendons
-        )
-        return implicit + self.lagged_damping
+        return np.diag(self.damping) + self.lagged_damping
 
 
 def split_qfrc_applied(
@@ -103,41 +100,28 @@ def split_mass_matrix(
     motor_damping: ArrayLike,
     increment: PairIncrement,
 ) -> PairSplit:
-    """Constant inertia and all damping on fixed tendons; only what varies with alpha is lagged.
+    """Constant inertia through armature, its coupling through one fixed tendon; the rest lagged.
 
-    MuJoCo's Euler step solves joint damping implicitly but takes tendon damping from the
-    velocity before the step, so the damping here is as late as any velocity of that step.
+    A fixed tendon with coefficients ``c`` and armature ``t`` adds ``t c c^T`` to the mass matrix;
+    with the row of ``J`` of a motor that turns with both joints this is that motor. Any constant
+    positive semidefinite pair needs one such tendon and the joints' own armature. What no
+    armature can carry stays lagged: the part that varies with alpha, and the excess of a
+    coupling too strong for its diagonal.
 
-    With the rows of ``J`` as coefficients the tendons' armature adds ``J^T diag(.) J``. Where
-    the constant part is not diagonal in actuator coordinates its eigenvectors give the tendons;
-    a negative eigenvalue, which no armature can carry, stays in the lagged part.
+    Damping goes the way of :func:`split_qfrc_applied`: MuJoCo's Euler step solves the joints'
+    implicitly, a tendon's it would only take from the velocity before the step.
     """
-    j = np.asarray(jacobian, dtype=np.float64)
-    motor_inertia = np.asarray(motor_inertia, dtype=np.float64)
-    motor_damping = np.asarray(motor_damping, dtype=np.float64)
-    total = HarmonicMatrix.of_constant(np.diag(motor_inertia)) + increment.inertia
-    damping = np.diag(motor_damping) + increment.damping
-    if not np.any(increment.damping) and increment.inertia.magnitude == 0:
-        # Kin-only: the motors sit on the serial joints themselves (Eq. 11).
-        return split_qfrc_applied(j, motor_inertia, motor_damping, increment)
-
-    inverse = np.linalg.inv(j)
-    in_actuator = inverse.T @ total.constant @ inverse
-    if abs(in_actuator[0, 1]) <= 1e-9 * np.abs(in_actuator).max():
-        tendons = [
-            Tendon(j[k], max(float(in_actuator[k, k]), 0.0), float(motor_damping[k]))
-            for k in range(2)
-        ]
-    else:
-        values, directions = np.linalg.eigh(in_actuator)
-        tendons = [Tendon(directions[:, k] @ j, max(float(values[k]), 0.0), 0.0) for k in range(2)]
-        tendons += [Tendon(j[k], 0.0, float(motor_damping[k])) for k in range(2)]
-    implicit = PairSplit(
-        armature=np.zeros(2),
-        damping=np.zeros(2),
-        tendons=tuple(tendons),
+    explicit = split_qfrc_applied(jacobian, motor_inertia, motor_damping, increment)
+    total = explicit.total_inertia()
+    tendon = _coupling_tendon(total.constant)
+    if tendon is None:
+        return explicit
+    joints = np.diag(total.constant) - tendon.armature * tendon.coefficients**2
+    implicit = replace(
+        explicit,
+        armature=np.maximum(joints, 0.0),
+        tendons=(tendon,),
         lagged_inertia=HarmonicMatrix.of_constant(np.zeros((2, 2))),
-        lagged_damping=np.zeros((2, 2)),
     )
     rest = total - implicit.total_inertia()
     scale = total.magnitude
@@ -148,10 +132,23 @@ def split_mass_matrix(
             _without_rounding(rest.cosine, scale),
             _without_rounding(rest.sine, scale),
         ),
-        lagged_damping=_without_rounding(
-            damping - implicit.total_damping(), float(np.abs(damping).max())
-        ),
     )
+
+
+def _coupling_tendon(inertia: NDArray[np.float64]) -> Tendon | None:
+    """The tendon that carries the off-diagonal of ``inertia``, as far as the diagonal allows.
+
+    With coefficients ``(1, r)`` and armature ``b / r`` the joints keep ``a - b / r`` and
+    ``c - b r``: both stay positive for ``r`` between ``b / a`` and ``c / b``. One motor that
+    turns with both joints has ``|r| = 1`` there.
+    """
+    (a, b), (_, c) = inertia
+    if b == 0.0 or a <= 0.0 or c <= 0.0:
+        return None
+    # A coupling that no positive semidefinite matrix has is carried up to the largest that one has.
+    carried = min(abs(b), math.sqrt(a * c))
+    ratio = min(max(1.0, carried / a), c / carried)
+    return Tendon(np.array([1.0, math.copysign(ratio, b)]), carried / ratio)
 
 
 def _without_rounding(matrix: NDArray[np.float64], scale: float) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from mujoco import mjx
 from numpy.typing import NDArray
 
 from s3n_mjx.errors import UserError
+from s3n_mjx.simulation import physics
 from s3n_mjx.simulation.config import Timing
 from s3n_mjx.simulation.contact import foot_forces
 from s3n_mjx.simulation.injection import NormalizedModel
@@ -140,7 +141,7 @@ class Simulation:
         self.robot = robot
         self.config = config
         try:
-            self.model: mjx.Model = mjx.put_model(normalized.model, impl="jax")
+            self.model: mjx.Model = mjx.put_model(normalized.tree, impl="jax")
         except NotImplementedError as error:
             raise UserError(f"{robot.path}: MJX cannot simulate this model: {error}") from None
         self._template = mjx.make_data(self.model)
@@ -149,6 +150,8 @@ class Simulation:
             robot.description.torque_delay_ms * 1e-3, config.timestep_s, config.timing
         ).astype(np.float32)
         self._staggered = config.timing is Timing.STAGGERED
+        coupling = jnp.asarray(normalized.coupling, jnp.float32)
+        self._coupling = coupling if normalized.coupling.any() else None
         self._lagged = _LaggedTerms.of(normalized) if normalized.uses_lag else None
         self._map = robot.actuator_map.astype(np.float32)
         self._kp, self._kd, self._limit = (
@@ -240,7 +243,7 @@ class Simulation:
             target: joint targets in rad, shape (nu,).
         """
         qfrc_applied, motor_torque, history = self.generalized_force(state, target)
-        data = mjx.step(
+        data = physics.step(
             model,
             self._template.replace(
                 qpos=state.qpos,
@@ -248,6 +251,7 @@ class Simulation:
                 qacc_warmstart=state.qacc_warmstart,
                 qfrc_applied=qfrc_applied,
             ),
+            self._coupling,
         )
         record = StepRecord(
             qpos=state.qpos,

@@ -34,7 +34,9 @@ class NormalizedModel:
 
     robot: Robot
     config: SimulationConfig
-    model: mujoco.MjModel
+    model: mujoco.MjModel  # all of it, for C MuJoCo: the coupling rides on fixed tendons
+    tree: mujoco.MjModel  # without those tendons, for :func:`physics.step`
+    coupling: NDArray[np.float64]  # (nv, nv) kg m^2, what they add to the mass matrix
     splits: tuple[PairSplit, ...]  # one per pair of the robot
     stability_margin: float  # rho over the posture range, nominal masses
 
@@ -74,14 +76,25 @@ def normalize(robot: Robot, config: SimulationConfig, fixed_base: bool = False) 
     """
     splits = tuple(_pair_splits(robot, config))
     spec = _write_spec(robot, config, splits, fixed_base)
-    model = spec.compile()
+    tree = spec.compile()
     if fixed_base:
-        robot = _without_base(robot, model)
-    result = NormalizedModel(robot, config, model, splits, 0.0)
+        robot = _without_base(robot, tree)
+    coupling = np.zeros((tree.nv, tree.nv))
+    for pair, split in zip(robot.pairs, splits, strict=True):
+        dofs = robot.dof_index[[pair.proximal, pair.distal]]
+        for tendon in split.tendons:
+            inertia = tendon.armature * np.outer(tendon.coefficients, tendon.coefficients)
+            coupling[np.ix_(dofs, dofs)] += inertia
+    _add_tendons(spec, robot, splits)
+    model = spec.compile()
+    # MuJoCo softens contacts by the inertia it finds at compile time; here, all of it.
+    tree.body_invweight0[:], tree.dof_invweight0[:] = model.body_invweight0, model.dof_invweight0
+    tree.stat.meaninertia = model.stat.meaninertia
+    result = NormalizedModel(robot, config, model, tree, coupling, splits, 0.0)
     margin = stability_margin(result, [model])
     if margin >= 1.0:
         raise UserError(unstable_message(result, margin))
-    return NormalizedModel(robot, config, model, splits, margin)
+    return dataclasses.replace(result, stability_margin=margin)
 
 
 def unstable_message(normalized: NormalizedModel, margin: float) -> str:
@@ -164,14 +177,6 @@ def _write_spec(
     for pair, split in zip(robot.pairs, splits, strict=True):
         both = [pair.proximal, pair.distal]
         armature[both], damping[both] = split.armature, split.damping
-        names = [robot.joints[index] for index in both]
-        for number, tendon in enumerate(split.tendons):
-            element = spec.add_tendon(name=f"s3n_{pair.leg}_{number}")
-            element.armature = tendon.armature
-            element.damping = [tendon.damping, 0.0, 0.0]
-            for name, coefficient in zip(names, tendon.coefficients, strict=True):
-                if coefficient:
-                    element.wrap_joint(name, coefficient)
     for name, inertia, viscous in zip(robot.joints, armature, damping, strict=True):
         joint = spec.joint(name)
         joint.armature = inertia
@@ -194,6 +199,15 @@ def _write_spec(
         for geom in spec.geoms:
             geom.contype = geom.conaffinity = 0
     return spec
+
+
+def _add_tendons(spec: mujoco.MjSpec, robot: Robot, splits: tuple[PairSplit, ...]) -> None:
+    for pair, split in zip(robot.pairs, splits, strict=True):
+        for number, tendon in enumerate(split.tendons):
+            element = spec.add_tendon(name=f"s3n_{pair.leg}_{number}")
+            element.armature = tendon.armature
+            for index, value in zip((pair.proximal, pair.distal), tendon.coefficients, strict=True):
+                element.wrap_joint(robot.joints[index], value)
 
 
 def _without_base(robot: Robot, model: mujoco.MjModel) -> Robot:

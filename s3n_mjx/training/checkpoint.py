@@ -106,7 +106,6 @@ def _s3n_parameters(normalized: NormalizedModel) -> dict[str, Any]:
                     {
                         "coefficients": tendon.coefficients.tolist(),
                         "armature": tendon.armature,
-                        "damping": tendon.damping,
                     }
                     for tendon in split.tendons
                 ],
