@@ -6,11 +6,6 @@ often carry a newer JAX.
 
 import contextlib
 import io
-import os
-
-# XLA's C++ side would complain about every program that it takes from the cache, since its tuning
-# flags are no features of the processor; it reads this once.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import jax
 import jax.numpy as jnp

@@ -11,6 +11,7 @@ from reference_loop import ReferenceLoop, mass_matrix
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Injection, LaggedTerms, Variant
 from s3n_mjx.robot.model import load_robot
+from s3n_mjx.robot.stand import on_stand
 from s3n_mjx.simulation import physics
 from s3n_mjx.simulation.config import SimulationConfig, Timing
 from s3n_mjx.simulation.control import Simulation, delay_weights
@@ -163,14 +164,15 @@ def test_mjx_and_c_agree_step_for_step(robot, simulation, step):
 
 def test_staggered_timing_against_the_twin(robot):
     """Velocity half a step ahead, the mean of two commands around the delay."""
-    normalized = normalize(robot, config(timing=Timing.STAGGERED), fixed_base=True)
+    normalized = normalize(on_stand(robot), config(timing=Timing.STAGGERED))
     simulation = Simulation(normalized)
     force = jax.jit(lambda state, target: simulation.generalized_force(state, target)[0])
     twin = ReferenceLoop(normalized, delay_steps=1, staggered=True)
     rng = np.random.default_rng(1)
-    twin.reset(normalized.robot.home_qpos, np.zeros(normalized.model.nv), robot.home_joints)
+    home = normalized.robot.home_joints
+    twin.reset(normalized.robot.home_qpos, np.zeros(normalized.model.nv), home)
     for _ in range(6):
-        target = robot.home_joints + rng.uniform(-0.2, 0.2, 12)
+        target = home + rng.uniform(-0.2, 0.2, 8)
         state = simulation.init(twin.data.qpos, twin.data.qvel, target).replace(
             qvel_last=jnp.asarray(twin.last, jnp.float32),
             command_history=jnp.asarray(np.stack(twin.history[:2]), jnp.float32),
@@ -188,17 +190,18 @@ def test_both_injections_converge_to_each_other(robot, variant, expected_order):
 
     The lagged form is a step behind, so the gap between the injections shrinks with the step.
     """
+    stand = on_stand(robot)
     gaps, steps = [], [1.5e-3, 0.75e-3, 0.375e-3]
     for dt in steps:
         paths = []
         for injection in Injection:
-            normalized = normalize(robot, config(variant, injection, timestep_s=dt), True)
+            normalized = normalize(stand, config(variant, injection, timestep_s=dt))
             loop = ReferenceLoop(normalized, delay_steps=round(3e-3 / dt))
-            loop.reset(normalized.robot.home_qpos, np.zeros(12), robot.home_joints)
+            loop.reset(stand.home_qpos, np.zeros(8), stand.home_joints)
             path = []
             for k in range(round(0.3 / dt)):
-                sweep = 0.2 * np.sin(2 * np.pi * 4.0 * k * dt) * np.tile([0, 1, -1], 4)
-                loop.step(robot.home_joints + sweep)
+                sweep = 0.2 * np.sin(2 * np.pi * 4.0 * k * dt) * np.tile([1, -1], 4)
+                loop.step(stand.home_joints + sweep)
                 path.append(loop.data.qpos.copy())
             paths.append(np.array(path)[:: round(1.5e-3 / dt)])
         gaps.append(np.sqrt(np.mean((paths[0] - paths[1]) ** 2)))

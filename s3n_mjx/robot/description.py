@@ -69,6 +69,8 @@ class Linkage:
     jacobian: tuple[Row, Row]
     inertia: LinkageInertia | None = None
     angle_offset: float = 0.0  # rad, added to the distal joint's angle to give alpha
+    # kg m, first moments along proximal and distal link of the links that the serial tree lacks.
+    omitted_moment: Row | None = None
 
     @model_validator(mode="after")
     def _invertible(self) -> Linkage:
@@ -89,6 +91,8 @@ class LegJoint:
     joint: str
     actuator: str
     motor: str
+    # Joint that this motor turns in the closed-chain MJCF; the same one by default.
+    closed_chain_joint: str | None = None
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -31,6 +31,8 @@ class SimulationConfig:
     injection: Injection = Injection.QFRC_APPLIED
     lagged_terms: LaggedTerms = LaggedTerms.MINIMAL
     timing: Timing = Timing.PAPER
+    velocity_terms: bool = False  # Coriolis torque of the linkage's inertia (not in the paper)
+    link_gravity: bool = False  # weight of the omitted links (not in the paper)
     timestep_s: Positive = 0.003  # Table I
     substeps: Annotated[int, Ge(1)] = 6  # simulation steps per policy step: 18 ms (Table I)
     solver_iterations: Annotated[int, Ge(1)] = 4  # Newton

@@ -22,6 +22,7 @@ from s3n_mjx.simulation import physics
 from s3n_mjx.simulation.config import Timing
 from s3n_mjx.simulation.contact import foot_forces
 from s3n_mjx.simulation.injection import NormalizedModel
+from s3n_mjx.simulation.neglected import LinkGravity, VelocityTerms
 from s3n_mjx.simulation.standing import standing_target
 
 
@@ -153,6 +154,8 @@ class Simulation:
         coupling = jnp.asarray(normalized.coupling, jnp.float32)
         self._coupling = coupling if normalized.coupling.any() else None
         self._lagged = _LaggedTerms.of(normalized) if normalized.uses_lag else None
+        self._velocity = VelocityTerms.of(robot, config) if config.velocity_terms else None
+        self._gravity = LinkGravity(robot) if config.link_gravity else None
         self._map = robot.actuator_map.astype(np.float32)
         self._kp, self._kd, self._limit = (
             x.astype(np.float32) for x in (robot.kp, robot.kd, robot.torque_limit)
@@ -228,6 +231,10 @@ class Simulation:
         # S3N: inside the simulator only, never delayed, never clipped with the motors' (Eq. 25).
         if self._lagged is not None:
             torque = torque + self._lagged.torque(position, velocity, acceleration)
+        if self._velocity is not None:
+            torque = torque + self._velocity.torque(position, velocity)
+        if self._gravity is not None:
+            torque = torque + self._gravity.torque(state.qpos)
         qfrc_applied = jnp.append(torque, 0.0)[self._from_joint]
         return qfrc_applied, motor_torque, commands[: len(self._delay) - 1]
 

@@ -61,24 +61,20 @@ class NormalizedModel:
         return result
 
 
-def normalize(robot: Robot, config: SimulationConfig, fixed_base: bool = False) -> NormalizedModel:
+def normalize(robot: Robot, config: SimulationConfig) -> NormalizedModel:
     """Apply ``config.variant`` to ``robot`` by ``config.injection``.
 
     Args:
         robot: the resolved robot; not changed.
         config: variant, injection, time step and solver settings.
-        fixed_base: weld the trunk to the world at home and leave out all contacts, for
-            contact-free tests of the legs (paper, section V).
 
     Raises:
         UserError: the variant needs an identified linkage that the description lacks, or the
             lagged terms would be unstable (rho >= 1).
     """
     splits = tuple(_pair_splits(robot, config))
-    spec = _write_spec(robot, config, splits, fixed_base)
+    spec = _write_spec(robot, config, splits)
     tree = spec.compile()
-    if fixed_base:
-        robot = _without_base(robot, tree)
     coupling = np.zeros((tree.nv, tree.nv))
     for pair, split in zip(robot.pairs, splits, strict=True):
         dofs = robot.dof_index[[pair.proximal, pair.distal]]
@@ -163,7 +159,7 @@ def _pair_splits(robot: Robot, config: SimulationConfig) -> Iterable[PairSplit]:
 
 
 def _write_spec(
-    robot: Robot, config: SimulationConfig, splits: tuple[PairSplit, ...], fixed_base: bool
+    robot: Robot, config: SimulationConfig, splits: tuple[PairSplit, ...]
 ) -> mujoco.MjSpec:
     spec = robot.spec.copy()
     # Torques enter through qfrc_applied, in one place; actuators and sensors would only cost.
@@ -191,13 +187,6 @@ def _write_spec(
     option.integrator = mujoco.mjtIntegrator.mjINT_EULER
     # Joint damping is solved implicitly; the stability margin counts on it.
     option.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_EULERDAMP)
-    if fixed_base:
-        for joint in list(spec.body(robot.description.trunk).joints):
-            spec.delete(joint)
-        for key in list(spec.keys):
-            spec.delete(key)
-        for geom in spec.geoms:
-            geom.contype = geom.conaffinity = 0
     return spec
 
 
@@ -208,19 +197,3 @@ def _add_tendons(spec: mujoco.MjSpec, robot: Robot, splits: tuple[PairSplit, ...
             element.armature = tendon.armature
             for index, value in zip((pair.proximal, pair.distal), tendon.coefficients, strict=True):
                 element.wrap_joint(robot.joints[index], value)
-
-
-def _without_base(robot: Robot, model: mujoco.MjModel) -> Robot:
-    """The same robot, indices counted in a model whose trunk is welded to the world."""
-    joints = [model.joint(name).id for name in robot.joints]
-    home = model.qpos0.copy()
-    for index in range(model.njnt):
-        old = robot.model.joint(model.joint(index).name).id
-        home[model.jnt_qposadr[index]] = robot.home_qpos[robot.model.jnt_qposadr[old]]
-    return dataclasses.replace(
-        robot,
-        model=model,
-        qpos_index=model.jnt_qposadr[joints].astype(np.int64),
-        dof_index=model.jnt_dofadr[joints].astype(np.int64),
-        home_qpos=home,
-    )

@@ -2,7 +2,7 @@
 
 import yaml
 
-from s3n_mjx.robot.generate.inertia import actuator_inertia
+from s3n_mjx.robot.generate.inertia import actuator_inertia, omitted_moment
 from s3n_mjx.robot.generate.mjcf import number
 from s3n_mjx.robot.generate.parameters import (
     CLOSED_CHAIN_FILE,
@@ -21,6 +21,7 @@ def description(p: Parameters) -> str:
     Eq. 31 of the S3N paper prints. (An identification gives no more, either.)
     """
     m11, m12, m22 = (f"{m:.4g}" for m in actuator_inertia(p))
+    thigh, shank = (_yaml_float(float(f"{m:.6g}")) for m in omitted_moment(p))
     delay = _yaml_float(float(number(p.torque_delay * 1000)))  # 3.0, not 3.0000000000000004
     motor = p.motor
     jacobian = "[" + ", ".join("[" + ", ".join(f"{v:.1f}" for v in r) + "]" for r in JACOBIAN) + "]"
@@ -54,6 +55,9 @@ linkages:
     # [[m11, m12 cos alpha], [m12 cos alpha, m22]].
     inertia: {{m11: {m11}, m12: {m12}, m22: {m22}}}
     angle_offset: 0.0             # rad, added to the distal joint's angle to give alpha
+    # First moments along proximal and distal link of what the serial tree lacks, kg m; optional,
+    # for --link-gravity.
+    omitted_moment: [{thigh}, {shank}]
 
 legs:
 """
@@ -67,8 +71,12 @@ def _yaml_float(value: float) -> str:
 
 def _leg_description(leg: str) -> str:
     joints = "".join(
-        f"      - {{joint: {leg}_{joint}, actuator: {leg}_{joint}, motor: drive}}\n"
-        for joint in ("abduction", "hip", "knee")
+        f"      - {{joint: {leg}_{joint}, actuator: {leg}_{joint}, motor: drive{more}}}\n"
+        for joint, more in (
+            ("abduction", ""),
+            ("hip", ""),
+            ("knee", f", closed_chain_joint: {leg}_crank"),
+        )
     )
     return (
         f"  - name: {leg}\n"

@@ -35,6 +35,16 @@ def actuator_inertia(p: Parameters) -> tuple[float, float, float]:
     return m11, m12, m22
 
 
+def omitted_moment(p: Parameters) -> tuple[float, float]:
+    """First moments of crank and coupler along thigh and shank, in [kg m].
+
+    The serial model carries both rigidly in its hip body; these give their weight's torque.
+    """
+    links, g = p.links, p.geometry
+    along_shank = links.coupler.mass * g.crank_radius + links.crank.mass * links.crank.com
+    return links.coupler.mass * links.coupler.com, along_shank
+
+
 def serial_torque_limits(p: Parameters) -> tuple[float, float, float]:
     """Largest torque on the serial abduction, hip and knee joint, in [N m].
 

@@ -1,0 +1,107 @@
+"""A robot on a test stand: trunk clamped, only the coupled pairs move, nothing touches.
+
+This is how legs are validated and identified without contact (paper, sections IV and V).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Set
+
+import mujoco
+import numpy as np
+
+from s3n_mjx.errors import UserError
+from s3n_mjx.robot.model import ResolvedPair, Robot
+
+
+def clamp(spec: mujoco.MjSpec, movable: Set[str], angles: Mapping[str, float]) -> None:
+    """Weld every joint of ``spec`` that is not in ``movable``, and switch contacts off.
+
+    Args:
+        spec: changed in place; its keyframes are removed, since they no longer fit.
+        movable: names of the joints that stay.
+        angles: rad or m, where a welded joint is held; one that is not named is held at its
+            reference, the pose the MJCF draws.
+    """
+    model = spec.compile()
+    for key in list(spec.keys):
+        spec.delete(key)
+    for geom in spec.geoms:
+        geom.contype = geom.conaffinity = 0
+    for joint in list(spec.joints):
+        if joint.name in movable:
+            continue
+        if joint.name in angles and joint.type == mujoco.mjtJoint.mjJNT_HINGE:
+            compiled = model.joint(joint.name)
+            turn = angles[joint.name] - float(model.qpos0[compiled.qposadr[0]])
+            if turn:
+                _turn(joint.parent, model, compiled, turn)
+        spec.delete(joint)
+
+
+def _turn(body, model: mujoco.MjModel, joint, angle: float) -> None:
+    """Pose of ``body`` with its hinge turned by ``angle`` rad, as its new rest pose."""
+    rotation, quaternion, anchor = np.zeros(4), np.zeros(4), np.zeros(3)
+    mujoco.mju_axisAngle2Quat(rotation, model.jnt_axis[joint.id], angle)
+    at_rest = model.body_quat[model.jnt_bodyid[joint.id]]
+    mujoco.mju_rotVecQuat(anchor, model.jnt_pos[joint.id], rotation)
+    moved = np.zeros(3)
+    mujoco.mju_rotVecQuat(moved, model.jnt_pos[joint.id] - anchor, at_rest)
+    mujoco.mju_mulQuat(quaternion, at_rest, rotation)
+    body.pos = model.body_pos[model.jnt_bodyid[joint.id]] + moved
+    body.quat = quaternion
+    body.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
+
+
+def on_stand(robot: Robot, gravity: bool = True) -> Robot:
+    """The robot with its trunk clamped and every joint but those of the pairs welded at home.
+
+    Args:
+        robot: free-standing; not changed.
+        gravity: whether it has weight there. Without, as with the legs' planes level.
+
+    Raises:
+        UserError: no leg has a coupled pair.
+    """
+    kept = np.array([i for p in robot.pairs for i in (p.proximal, p.distal)], dtype=np.int64)
+    if not len(kept):
+        raise UserError(f"{robot.path}: no leg has a `pair`; there is no linkage to test")
+    names = tuple(robot.joints[i] for i in kept)
+    home = dict(zip(robot.joints, robot.home_joints, strict=True))
+    spec = robot.spec.copy()
+    clamp(spec, set(names), home)
+    for actuator in list(spec.actuators):
+        if actuator.target not in names:
+            spec.delete(actuator)
+    for sensor in list(spec.sensors):  # they may be of what is gone
+        spec.delete(sensor)
+    if not gravity:
+        spec.option.gravity = [0.0, 0.0, 0.0]
+    model = spec.compile()
+
+    joints = [model.joint(name).id for name in names]
+    qpos_index = model.jnt_qposadr[joints].astype(np.int64)
+    home_qpos = model.qpos0.copy()
+    home_qpos[qpos_index] = robot.home_joints[kept]
+    place = {int(old): new for new, old in enumerate(kept)}
+
+    def moved(pair: ResolvedPair) -> ResolvedPair:
+        return dataclasses.replace(pair, proximal=place[pair.proximal], distal=place[pair.distal])
+
+    return dataclasses.replace(
+        robot,
+        spec=spec,
+        model=model,
+        joints=names,
+        qpos_index=qpos_index,
+        dof_index=model.jnt_dofadr[joints].astype(np.int64),
+        actuator_map=robot.actuator_map[np.ix_(kept, kept)],
+        motor_inertia=robot.motor_inertia[kept],
+        motor_damping=robot.motor_damping[kept],
+        torque_limit=robot.torque_limit[kept],
+        kp=robot.kp[kept],
+        kd=robot.kd[kept],
+        pairs=tuple(moved(pair) for pair in robot.pairs),
+        home_qpos=home_qpos,
+    )

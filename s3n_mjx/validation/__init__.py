@@ -1,0 +1,1 @@
+"""Contact-free validation of the legs' dynamics (paper, section V)."""
