@@ -125,7 +125,7 @@ def test_phase_advances_by_the_frequency(env, episode):
 def test_what_counts_as_a_fall(env):
     state = jax.jit(env.reset)(jax.random.PRNGKey(1))
     simulation = state.pipeline_state.simulation
-    fallen = jax.jit(env._fallen)
+    fallen = jax.jit(env.fallen)
     assert not fallen(simulation)
     tilted = simulation.qpos.at[3:7].set(jnp.array([np.cos(0.35), 0, np.sin(0.35), 0]))
     assert fallen(simulation.replace(qpos=tilted))  # 0.7 rad

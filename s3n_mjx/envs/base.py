@@ -180,27 +180,33 @@ class RobotEnv(brax.envs.Env):
             )
         return self.simulation.init(qpos, qvel, self.simulation.standing_target), info
 
+    def joint_targets(self, action: jax.Array) -> jax.Array:
+        """Targets (nu,) in rad, serial coordinates; an action in [-1, 1] moves them around those
+        of standing."""
+        return self.simulation.standing_target + self.body.action_scale_rad * action
+
     def _advance(self, state: State, action: jax.Array) -> tuple[SimulationState, StepRecord]:
-        """One policy step; ``action`` in [-1, 1] moves the targets around those of standing."""
+        """One policy step."""
         model = self.sys
         if "leg_links" in state.info:
             model = randomization.with_links(model, self._bodies, state.info["leg_links"])
-        target = self.simulation.standing_target + self.body.action_scale_rad * action
-        return self.simulation.control_step(model, task_state(state).simulation, target)
+        return self.simulation.control_step(
+            model, task_state(state).simulation, self.joint_targets(action)
+        )
 
     def _proprioception(self, simulation: SimulationState) -> jax.Array:
         """What the robot's own sensors give, (6 + 2 nu,): gyro, gravity, joints, joint rates."""
-        robot = self.robot
+        robot, qvel = self.robot, self.simulation.velocity(simulation)
         return jnp.concatenate(
             [
-                simulation.qvel[3:6],  # body frame, as a gyro reads it
+                qvel[3:6],  # body frame, as a gyro reads it
                 rotate_inverse(simulation.qpos[3:7], jnp.array([0.0, 0.0, -1.0])),
                 simulation.qpos[robot.qpos_index] - robot.home_joints.astype(np.float32),
-                0.1 * simulation.qvel[robot.dof_index],
+                0.1 * qvel[robot.dof_index],
             ]
         )
 
-    def _fallen(self, simulation: SimulationState) -> jax.Array:
+    def fallen(self, simulation: SimulationState) -> jax.Array:
         """Tilted, low, faster than any robot, or no longer a number."""
         up = -rotate_inverse(simulation.qpos[3:7], jnp.array([0.0, 0.0, -1.0]))[2]
         low = simulation.qpos[2] < self.body.fall_height_fraction * self._home_height

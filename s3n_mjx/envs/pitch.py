@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from annotated_types import Ge
 from brax.envs.base import State
 from pydantic import Field
@@ -20,6 +21,7 @@ from pydantic.dataclasses import dataclass
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.envs.base import BodyConfig, Figure, RobotEnv, TaskState, pitch_and_roll, task_state
 from s3n_mjx.envs.randomization import LegRandomization
+from s3n_mjx.evaluation.metrics import CONTACT_THRESHOLD_N
 from s3n_mjx.robot.description import Positive
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.simulation.config import SimulationConfig
@@ -90,6 +92,19 @@ class PitchEnv(RobotEnv):
         rate = task.amplitude_rad * 2.0 * jnp.pi * task.frequency_hz
         return task.amplitude_rad * jnp.sin(phase), rate * jnp.cos(phase)
 
+    def command_signals(self, time: np.ndarray) -> dict[str, np.ndarray]:
+        """Command at ``time`` in s from its onset, by the names that recordings use."""
+        rate = 2.0 * np.pi * self.task.frequency_hz
+        return {
+            "pitch_rad": self.task.amplitude_rad * np.sin(rate * time),
+            "pitch_rate_rad_s": self.task.amplitude_rad * rate * np.cos(rate * time),
+        }
+
+    @property
+    def meta(self) -> dict[str, float]:
+        """What a recording of this task says of its command."""
+        return {"frequency_hz": self.task.frequency_hz, "amplitude_rad": self.task.amplitude_rad}
+
     def reset(self, rng: jax.Array) -> State:
         """A robot near home at a random phase of the command."""
         key, key_phase = jax.random.split(rng)
@@ -102,7 +117,7 @@ class PitchEnv(RobotEnv):
         zero = jnp.zeros(())
         metrics = {f"reward/{name}": zero for name in vars(self.task.reward)}
         metrics |= dict.fromkeys(self.figures, zero)
-        return State(cast(Any, start), self._observe(start), zero, zero, metrics, info)
+        return State(cast(Any, start), self.observe(start), zero, zero, metrics, info)
 
     def step(self, state: State, action: jax.Array) -> State:
         """One policy step."""
@@ -120,9 +135,9 @@ class PitchEnv(RobotEnv):
         weights = vars(self.task.reward)
         # A diverged robot ends its episode, and none of its numbers reach learner or metrics.
         rewards = {name: _finite(weights[name] * value) for name, value in terms.items()}
-        fallen = self._fallen(simulation)
+        fallen = self.fallen(simulation)
         pitch, _ = pitch_and_roll(simulation.qpos[3:7])
-        touching = jnp.linalg.norm(record.foot_force, axis=-1) > 1.0
+        touching = jnp.linalg.norm(record.foot_force, axis=-1) > CONTACT_THRESHOLD_N
         # Extended, never replaced: brax's wrappers keep their own keys there.
         state.metrics.update({f"reward/{name}": value for name, value in rewards.items()})
         state.metrics.update(
@@ -131,13 +146,14 @@ class PitchEnv(RobotEnv):
         )
         after = cast(Any, state).replace(
             pipeline_state=reached,
-            obs=self._observe(reached),
+            obs=self.observe(reached),
             reward=jnp.sum(jnp.stack(list(rewards.values()))),
             done=fallen.astype(jnp.float32),
         )
         return after, record
 
-    def _observe(self, state: TaskState) -> jax.Array:
+    def observe(self, state: TaskState) -> jax.Array:
+        """What the policy sees, (observation_size,)."""
         pitch, rate = self.command(state.phase)
         command = jnp.stack([jnp.sin(state.phase), jnp.cos(state.phase), pitch, rate])
         observation = [self._proprioception(state.simulation), state.action, command]
@@ -148,7 +164,8 @@ class PitchEnv(RobotEnv):
         self, before: TaskState, state: TaskState, record: StepRecord
     ) -> dict[str, jax.Array]:
         """Unweighted terms, each a scalar; penalties are negative."""
-        task, qpos, qvel = self.task, state.simulation.qpos, state.simulation.qvel
+        task, qpos = self.task, state.simulation.qpos
+        qvel = self.simulation.velocity(state.simulation)
         pitch, roll = pitch_and_roll(qpos[3:7])
         pitch_command, rate_command = self.command(state.phase)
         pitch_error = (pitch - pitch_command) / task.pitch_scale_rad

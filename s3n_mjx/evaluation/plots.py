@@ -33,14 +33,16 @@ def save(fig: Figure, path: Path | str) -> Path:
     return path
 
 
-def _figure(width: float, height: float, title: str) -> Figure:
+def new_figure(width: float, height: float, title: str) -> Figure:
+    """An empty figure of this project's looks; sizes in inches."""
     fig = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(fig)
     fig.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return fig
 
 
-def _style(ax: Axes, xlabel: str = "", ylabel: str = "") -> None:
+def style_axes(ax: Axes, xlabel: str = "", ylabel: str = "") -> None:
+    """Labels, grid and spines as in every other figure."""
     ax.set_xlabel(xlabel, fontsize=11)
     ax.set_ylabel(ylabel, fontsize=11)
     ax.tick_params(labelsize=10)
@@ -93,14 +95,14 @@ def pitch_tracking(rec: Recording, window_s: float = 2.0) -> Figure:
     title += f" to {error:.3f} rad RMS"
     if rec.fell:
         title = f"The robot fell {rec.time[-1]:.1f} s after the command's onset"
-    fig = _figure(8.0, 5.0, title)
+    fig = new_figure(8.0, 5.0, title)
     top, bottom = fig.subplots(2, 1, sharex=True)
     top.plot(shown.time, shown.command["pitch_rad"], **_COMMAND)
     top.plot(shown.time, shown.pitch, color=PALETTE[0], linewidth=1.8, label="robot")
-    _style(top, ylabel="pitch [rad]")
+    style_axes(top, ylabel="pitch [rad]")
     bottom.plot(shown.time, shown.command["pitch_rate_rad_s"], **_COMMAND)
     bottom.plot(shown.time, shown.pitch_rate, color=PALETTE[0], linewidth=1.8)
-    _style(bottom, xlabel="time since the command's onset [s]", ylabel="pitch rate [rad/s]")
+    style_axes(bottom, xlabel="time since the command's onset [s]", ylabel="pitch rate [rad/s]")
     bottom.set_xlim(shown.time[0], shown.time[-1] + shown.step_s)
     fig.legend(
         *top.get_legend_handles_labels(),
@@ -122,14 +124,14 @@ def phase_averaged_pitch_rate(recs: Recordings, settle_s: float = 1.0) -> Figure
     groups = _groups(recs, settle_s)
     curves = {k: _cycle(group, [r.pitch_rate for r in group]) for k, group in groups.items()}
     spans = [np.nanmax(mean) - np.nanmin(mean) for _, mean, _ in curves.values()]
-    fig = _figure(7.0, 4.2, f"Pitch rate over one cycle: {_range(spans, 2)} rad/s peak to peak")
+    fig = new_figure(7.0, 4.2, f"Pitch rate over one cycle: {_range(spans, 2)} rad/s peak to peak")
     ax = fig.subplots()
     first = next(iter(groups.values()))
     phase, command, _ = _cycle(first, [r.command["pitch_rate_rad_s"] for r in first])
     ax.plot(phase, command, **_COMMAND)
     for i, (label, curve) in enumerate(curves.items()):
         _band(ax, *curve, color=PALETTE[i % len(PALETTE)], label=label or _MEAN)
-    _style(ax, "phase of the pitch command [deg]", "pitch rate [rad/s]")
+    style_axes(ax, "phase of the pitch command [deg]", "pitch rate [rad/s]")
     _phase_axis(ax)
     fig.legend(loc="outside lower center", ncols=4, fontsize=9, frameon=False)
     return fig
@@ -154,7 +156,7 @@ def grf_norm(recs: Recordings, settle_s: float = 1.0) -> Figure:
     ]
     n_columns = 2 if len(feet) == 4 else min(len(feet), 3)  # a quadruped reads best as 2x2
     n_rows = -(-len(feet) // n_columns)
-    fig = _figure(
+    fig = new_figure(
         max(3.6 * n_columns, 6.5),
         2.4 * n_rows + 1.0,
         f"Ground reaction force over one cycle: all feet down {_range(kept, 1)} % of it",
@@ -169,7 +171,7 @@ def grf_norm(recs: Recordings, settle_s: float = 1.0) -> Figure:
         if foot >= len(feet):
             ax.set_axis_off()
             continue
-        _style(ax)
+        style_axes(ax)
         _phase_axis(ax)
         ax.set_title(feet[foot], fontsize=11, loc="left")
         if foot % n_columns == 0:
@@ -209,13 +211,13 @@ def training_curve(rows: Sequence[Mapping[str, float | None]]) -> Figure:
         title = f"Reward {rewards[last]:.3g} after {steps[last]:.3g} million steps"
         if np.isfinite(wall := column("wall_s")[last]):
             title += f" and {wall / 60.0:.1f} min"
-    fig = _figure(7.0, 6.0, title)
+    fig = new_figure(7.0, 6.0, title)
     axes = fig.subplots(len(_TRAINING_PANELS), 1, sharex=True)
     for ax, (key, label, factor), colour in zip(axes, _TRAINING_PANELS, PALETTE, strict=False):
         values = column(key) * factor
         known = np.isfinite(values)  # rows without an evaluation must not break the line
         ax.plot(steps[known], values[known], color=colour, linewidth=1.8, marker="o", markersize=3)
-        _style(ax, ylabel=label)
+        style_axes(ax, ylabel=label)
         if not known.any():
             ax.text(0.5, 0.5, "not recorded", transform=ax.transAxes, ha="center", color="0.5")
             ax.set_yticks([])
@@ -236,7 +238,7 @@ def tradeoff(points: Sequence[tuple[str, float, float]]) -> Figure:
     contact = np.array([100.0 * p[1] for p in ordered])
     error = np.array([p[2] for p in ordered])
     best = ordered[int(np.argmin(error))]
-    fig = _figure(
+    fig = new_figure(
         7.0,
         4.2,
         f"Least pitch error, {best[2]:.3f} rad, with feet down {100 * best[1]:.1f} % of the time",
@@ -246,6 +248,6 @@ def tradeoff(points: Sequence[tuple[str, float, float]]) -> Figure:
     ax.scatter(contact, error, color=PALETTE[0], s=40, zorder=2)
     for (label, _, _), x, y in zip(ordered, contact, error, strict=True):
         ax.annotate(label, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=9)
-    _style(ax, "time with all feet on the ground [%]", "pitch error, RMS [rad]")
+    style_axes(ax, "time with all feet on the ground [%]", "pitch error, RMS [rad]")
     ax.margins(x=0.15, y=0.2)
     return fig

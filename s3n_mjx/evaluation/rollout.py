@@ -78,10 +78,7 @@ def _recording(env: PitchEnv, record, phase: np.ndarray, done: np.ndarray) -> Re
         base_angular_velocity=qvel[:, 3:6],
         foot_force=flat(record.foot_force),
         qpos=qpos,
-        command={
-            "pitch_rad": task.amplitude_rad * np.sin(rate * time),
-            "pitch_rate_rad_s": task.amplitude_rad * rate * np.cos(rate * time),
-        },
-        meta={"frequency_hz": task.frequency_hz, "amplitude_rad": task.amplitude_rad},
+        command=env.command_signals(time),
+        meta=env.meta,
         fell=fell,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mujoco
@@ -177,19 +178,21 @@ class ClosedChain:
         robot = self.robot
         offsets = []
         home = robot.home_joints
-        for share in (0.2, 0.5, 0.8):
+        for share, turn in ((0.2, -0.1), (0.5, 0.2), (0.8, 0.1)):
             joints = home.copy()
             for pair in robot.pairs:
                 low, high = pair.angle_range
                 joints[pair.distal] = low + share * (high - low)
+                joints[pair.proximal] += turn
             self.assemble(joints)
             offsets.append(self.data.qpos[self._motor_qpos] - robot.actuator_map @ joints)
         error = np.ptp(np.array(offsets), axis=0)
         worst = int(error.argmax())
         if error[worst] > 1e-3:
             raise UserError(
-                f"{robot.path}: the closed-chain MJCF contradicts `jacobian` at motor"
-                f" {robot.joints[worst]}: {error[worst]:.3f} rad off over the posture range"
+                f"{robot.path}: the closed-chain MJCF contradicts `jacobian` at the motor beside"
+                f" {robot.joints[worst]}: {error[worst]:.3f} rad off over the posture range;"
+                " correct `jacobian`, or name the joint that it turns as `closed_chain_joint`"
             )
         self._motor_offset = np.mean(offsets, axis=0)
 
@@ -342,15 +345,22 @@ class ClosedChain:
             out[foot] += sign * (contact.frame.reshape(3, 3).T @ local[:3])
 
 
-def mean_over(samples: Samples, steps: int) -> Samples:
-    """One sample for every ``steps``: states at its beginning, torque and force as means."""
+def concatenated(parts: Sequence[Samples]) -> Samples:
+    """One after the other."""
+    names = [f.name for f in dataclasses.fields(Samples)]
+    return Samples(**{n: np.concatenate([getattr(p, n) for p in parts]) for n in names})
 
-    def first(values: Array) -> Array:
-        return values[::steps]
 
-    def mean(values: Array) -> Array:
-        return values.reshape(-1, steps, *values.shape[1:]).mean(axis=1)
+def mean_over(values: Array, steps: int, centred: bool) -> Array:
+    """Means over ``steps`` samples, (N,...) to (N // steps, ...).
 
-    changed = {f.name: first(getattr(samples, f.name)) for f in dataclasses.fields(samples)}
-    changed |= {name: mean(getattr(samples, name)) for name in ("motor_torque", "foot_force")}
-    return Samples(**changed)
+    Args:
+        values: of the steps that begin at the samples.
+        steps: samples in a mean.
+        centred: whether a mean is around its sample instead of from it on; what was before the
+            first sample is taken to be as there.
+    """
+    if centred:
+        before = np.repeat(values[:1], steps // 2, axis=0)
+        values = np.concatenate([before, values])[: len(values)]
+    return values.reshape(-1, steps, *values.shape[1:]).mean(axis=1)

@@ -192,6 +192,12 @@ class Simulation:
             command_history=jnp.tile(command, (len(self._delay) - 1, 1)),
         )
 
+    def velocity(self, state: SimulationState) -> jax.Array:
+        """Generalized velocity (nv,) at the time of ``state.qpos``, as the timing has it."""
+        if not self._staggered:
+            return state.qvel
+        return state.qvel + 0.5 * (state.qvel - state.qvel_last)
+
     def _motor_command(
         self, target: jax.Array, position: jax.Array, velocity: jax.Array
     ) -> jax.Array:
@@ -214,12 +220,10 @@ class Simulation:
             command history.
         """
         position = state.qpos[self.robot.qpos_index]
-        velocity = state.qvel[self.robot.dof_index]
+        velocity = self.velocity(state)[self.robot.dof_index]
         # Realised, unfiltered, zero at reset. `Data.qacc` is another one: damping is solved
         # implicitly after it.
-        acceleration = (velocity - state.qvel_last[self.robot.dof_index]) / self._timestep
-        if self._staggered:
-            velocity = velocity + 0.5 * self._timestep * acceleration
+        acceleration = (state.qvel - state.qvel_last)[self.robot.dof_index] / self._timestep
 
         # Serial targets -> actuator coordinates -> PD -> motor limit (SPEC of the hardware loop).
         command = self._motor_command(target, position, velocity)
@@ -262,7 +266,7 @@ class Simulation:
         )
         record = StepRecord(
             qpos=state.qpos,
-            qvel=state.qvel,
+            qvel=self.velocity(state),
             motor_torque=motor_torque,
             foot_force=foot_forces(model, data, self._feet),
             foot_position=data.geom_xpos[self._feet],

@@ -40,17 +40,19 @@ class Chirp:
         """Rad at ``time`` in s from its beginning; 0 before that."""
         time = np.maximum(np.asarray(time, dtype=np.float64), 0.0)
         rate = (self.stop_hz - self.start_hz) / self.duration_s
-        return self.amplitude_rad * np.sin(2 * np.pi * (self.start_hz * time + rate * time**2 / 2))
+        phase = 2 * np.pi * (self.start_hz * time + rate * time**2 / 2)
+        return np.asarray(self.amplitude_rad * np.sin(phase), dtype=np.float64)
 
     def frequency(self, time: ArrayLike) -> NDArray[np.float64]:
         """Hz at ``time`` in s from its beginning."""
         share = np.asarray(time, dtype=np.float64) / self.duration_s
-        return np.asarray(self.start_hz + (self.stop_hz - self.start_hz) * share)
+        frequency = self.start_hz + (self.stop_hz - self.start_hz) * share
+        return np.asarray(frequency, dtype=np.float64)
 
     def times(self, step_s: float) -> NDArray[np.float64]:
         """Stamps of settling and sweep; the sweep begins at 0."""
         before, after = round(self.settle_s / step_s), round(self.duration_s / step_s)
-        return np.arange(-before, after) * step_s
+        return np.arange(-before, after, dtype=np.float64) * step_s
 
 
 def joint_targets(
@@ -74,4 +76,5 @@ def joint_targets(
                 f"--amplitude-rad: {chirp.amplitude_rad:g} rad drives joint {name} from"
                 f" {home:.2f} beyond its limits {low:.2f} to {high:.2f} rad"
             )
-    return robot.home_joints + np.multiply.outer(chirp(time), serial)
+    moves = np.multiply.outer(chirp(time), serial)
+    return np.asarray(robot.home_joints + moves, dtype=np.float64)

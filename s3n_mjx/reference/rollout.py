@@ -1,0 +1,116 @@
+"""A policy on the closed-chain reference: what the hardware would be sent, and what it would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from s3n_mjx.envs.base import TaskState
+from s3n_mjx.envs.pitch import PitchEnv
+from s3n_mjx.evaluation.recording import Recording
+from s3n_mjx.reference.closed_chain import ClosedChain, Samples, concatenated, mean_over
+from s3n_mjx.reference.imperfections import Level
+from s3n_mjx.simulation.config import Timing
+from s3n_mjx.simulation.control import SimulationState
+from s3n_mjx.training.policy import Policy
+
+
+def rollout_reference(
+    env: PitchEnv,
+    policy: Policy,
+    starts: Sequence[Recording],
+    duration_s: float,
+    level: Level = Level.IDEAL,
+    seed: int = 0,
+) -> list[Recording]:
+    """The closed chain from where each of ``starts`` began, under the same policy and command.
+
+    Args:
+        env: the task that gives observations, commands and falls; its physics is not used.
+        policy: deterministic.
+        starts: simulated recordings that began at rest.
+        duration_s: at most; a fall ends a recording.
+        level: imperfections of the reference.
+        seed: of the first one's imperfections; each start has another robot and other noise.
+    """
+    act = _actor(env, policy)
+    return [
+        _perform(env, act, start, duration_s, level, seed + i) for i, start in enumerate(starts)
+    ]
+
+
+def _actor(env: PitchEnv, policy: Policy):
+    """(qpos, qvel, last action, phase) -> (action, joint targets, fallen), compiled."""
+    key = jax.random.PRNGKey(0)  # a deterministic policy makes no use of it
+
+    @jax.jit
+    def act(qpos, qvel, action, phase):
+        simulation = SimulationState(
+            qpos=qpos,
+            qvel=qvel,
+            qvel_last=qvel,  # measured, so already of this time
+            qacc_warmstart=jnp.zeros_like(qvel),
+            command_history=jnp.zeros((0, env.action_size)),
+        )
+        observation = env.observe(TaskState(simulation, action, phase))
+        action = jnp.clip(policy(observation, key)[0], -1.0, 1.0)
+        return action, env.joint_targets(action), env.fallen(simulation)
+
+    return act
+
+
+def _perform(
+    env: PitchEnv, act, start: Recording, duration_s: float, level: Level, seed: int
+) -> Recording:
+    config, robot = env.simulation.config, env.robot
+    plant = ClosedChain(robot, config.timestep_s, level, seed)
+    plant.reset(
+        start.joint_position[0], np.asarray(env.joint_targets(jnp.zeros(env.action_size))),
+        start.qpos[0, :7],
+    )  # fmt: skip
+    rate = 2.0 * np.pi * env.task.frequency_hz
+    action = np.zeros(env.action_size, np.float32)
+    parts: list[Samples] = []
+    fell = False
+    for step in range(round(duration_s / env.dt)):
+        qpos, qvel = plant.observe()
+        phase = np.mod(rate * (start.time[0] + step * env.dt), 2.0 * np.pi)
+        action, target, fallen = jax.device_get(
+            act(qpos.astype(np.float32), qvel.astype(np.float32), action, np.float32(phase))
+        )
+        if fallen:
+            fell = True
+            break
+        parts.append(plant.run(np.asarray(target, dtype=np.float64), config.substeps))
+    return _recording(env, plant, concatenated(parts), start.time[0], fell)
+
+
+def _recording(
+    env: PitchEnv, plant: ClosedChain, samples: Samples, onset: float, fell: bool
+) -> Recording:
+    """At the simulator's sample times; torque and force as means over its steps."""
+    config, steps = env.simulation.config, plant.steps_per_control
+    centred = config.timing is Timing.STAGGERED
+    position = samples.joint_position[::steps]
+    base, velocity = samples.base[::steps], samples.base_velocity[::steps]
+    time = onset + config.timestep_s * np.arange(len(position))
+    return Recording(
+        joint_names=env.robot.joints,
+        foot_names=env.robot.feet,
+        time=time,
+        joint_position=position,
+        joint_velocity=samples.joint_velocity[::steps],
+        motor_torque=mean_over(samples.motor_torque, steps, centred),
+        base_position=base[:, :3],
+        base_quaternion=base[:, 3:],
+        base_linear_velocity=velocity[:, :3],
+        base_angular_velocity=velocity[:, 3:],
+        foot_force=mean_over(samples.foot_force, steps, centred),
+        qpos=samples.qpos[::steps],
+        command=env.command_signals(time),
+        meta=env.meta,
+        fell=fell,
+    )
