@@ -25,6 +25,7 @@ T = TypeVar("T")
 VERBS = {
     "train": "train a policy",
     "eval": "evaluate a checkpoint",
+    "validate": "compare the legs' dynamics with the closed chain, without contact",
 }
 
 

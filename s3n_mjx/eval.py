@@ -1,18 +1,20 @@
 """`python -m s3n_mjx.eval --checkpoint PATH`: what a trained policy does.
 
-Prints a table and leaves `metrics.json`, plots, the recording and, where a GL is found, a video.
+Prints a table and leaves a report, `metrics.json`, plots, the recording and, where a GL is found,
+a video. With `--against` it measures the gap to the closed-chain robot or to a measured log.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt
+from matplotlib.figure import Figure
 from pydantic.dataclasses import dataclass
 
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
@@ -21,54 +23,140 @@ from s3n_mjx.config_files import STRICT
 from s3n_mjx.envs.pitch import PitchEnv
 from s3n_mjx.envs.randomization import LegRandomization
 from s3n_mjx.errors import UserError
-from s3n_mjx.evaluation import metrics, plots, video
+from s3n_mjx.evaluation import metrics, plots, report, video
+from s3n_mjx.evaluation.gaps import pitch_gap
+from s3n_mjx.evaluation.logs import read_log, write_log
 from s3n_mjx.evaluation.recording import Recording
 from s3n_mjx.evaluation.rollout import rollout
 from s3n_mjx.files import written_whole
+from s3n_mjx.reference.imperfections import Level
+from s3n_mjx.reference.rollout import rollout_reference
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training import run as runs
 from s3n_mjx.training.metrics_log import read_rows
-from s3n_mjx.training.policy import load_params, make_policy
+from s3n_mjx.training.policy import Policy, load_params, make_policy
+
+CLOSED_CHAIN = "closed_chain"
 
 
 @dataclass(frozen=True, config=STRICT)
 class Evaluate:
-    """Evaluate a checkpoint in the simulator that it was trained in.
+    """Evaluate a checkpoint in the simulator that it was trained in, and against a reference.
 
     Args:
         checkpoint: checkpoint folder, run folder, any level between, or a folder of runs; the
             newest checkpoint counts.
+        against: `closed_chain` for the stand-in for hardware, or a measured log (CSV, NPZ or
+            Parquet, see docs/logs.md); the gap to it is measured then.
+        level: of the closed chain: ideal linkage, or with friction, noise and parameter error.
         out: folder for the results; by default `eval/STEP` in the run folder.
         episodes: how many, side by side.
         duration_s: length of each episode in s.
         settle_s: left out of the tracking figures at the start of each episode, in s.
-        seed: of the resets.
+        seed: of the resets, and of the reference's imperfections.
+        write_logs: keep every recording as a log, too, such as measured ones are read from.
         video: render an mp4 of the first episode where a GL is found.
         video_s: how much of the episode the video shows, in s.
         video_speed: seconds of the episode in a second of video.
     """
 
     checkpoint: Path
+    against: str | None = None
+    level: Level = Level.IDEAL
     out: Path | None = None
     episodes: Annotated[int, Gt(0)] = 4
     duration_s: Annotated[float, Gt(0)] = 10.0
     settle_s: Annotated[float, Ge(0)] = 1.0
     seed: Annotated[int, Ge(0)] = 0
+    write_logs: bool = False
     video: bool = True
     video_s: Annotated[float, Gt(0)] = 2.0
     video_speed: Annotated[float, Gt(0)] = 0.25
+
+
+def nominal_env(checkpoint: checkpoints.Checkpoint, at_rest: bool = False) -> PitchEnv:
+    """The checkpoint's task on the nominal robot, whatever its legs were randomized to.
+
+    Args:
+        checkpoint: read back.
+        at_rest: let episodes begin without velocity, as a robot on the ground does.
+    """
+    config = dataclasses.replace(checkpoint.config, leg_randomization=LegRandomization.NONE)
+    if at_rest:
+        body = dataclasses.replace(config.env.body, reset_velocity_noise=0.0)
+        config = dataclasses.replace(config, env=dataclasses.replace(config.env, body=body))
+    return runs.make_env(config, checkpoint.robot)
+
+
+def policy_of(checkpoint: checkpoints.Checkpoint, env: PitchEnv) -> Policy:
+    """The checkpoint's deterministic policy."""
+    params = load_params(checkpoint, env.observation_size, env.action_size)
+    return make_policy(checkpoint.config.ppo, params, env.observation_size, env.action_size)
 
 
 def evaluate(
     checkpoint: checkpoints.Checkpoint, episodes: int, duration_s: float, seed: int
 ) -> tuple[list[Recording], PitchEnv]:
     """Recordings of a checkpoint's deterministic policy, and the environment they are from."""
-    # On the nominal robot, whatever the legs were randomized to in training.
-    config = dataclasses.replace(checkpoint.config, leg_randomization=LegRandomization.NONE)
-    env = runs.make_env(config, checkpoint.robot)
-    params = load_params(checkpoint, env.observation_size, env.action_size)
-    policy = make_policy(checkpoint.config.ppo, params, env.observation_size, env.action_size)
-    return rollout(env, policy, episodes, duration_s, seed), env
+    env = nominal_env(checkpoint)
+    return rollout(env, policy_of(checkpoint, env), episodes, duration_s, seed), env
+
+
+@dataclass(frozen=True, config={"arbitrary_types_allowed": True})
+class Trials:
+    """Simulated trials and, trial by trial, what the reference did."""
+
+    env: PitchEnv
+    simulated: list[Recording]
+    reference: list[Recording]
+
+
+def evaluate_against_closed_chain(
+    checkpoint: checkpoints.Checkpoint,
+    episodes: int,
+    duration_s: float,
+    seed: int,
+    levels: Sequence[Level] = (Level.IDEAL,),
+) -> dict[Level, Trials]:
+    """The same policy, from the same postures at rest, in the simulator and on the closed chain."""
+    env = nominal_env(checkpoint, at_rest=True)
+    policy = policy_of(checkpoint, env)
+    simulated = rollout(env, policy, episodes, duration_s, seed)
+    return {
+        level: Trials(
+            env,
+            simulated,
+            rollout_reference(env, policy, simulated, duration_s, level, seed),
+        )
+        for level in levels
+    }
+
+
+def evaluate_against_log(
+    checkpoint: checkpoints.Checkpoint, path: Path, duration_s: float, seed: int
+) -> Trials:
+    """A simulated trial from the command's onset on, beside a measured one.
+
+    Raises:
+        UserError: the log is not valid, lacks the command's frequency, or has another one.
+    """
+    env = nominal_env(checkpoint, at_rest=True)
+    robot = env.robot
+    log = read_log(path, robot.joints, robot.feet, robot.torque_limit)
+    for key, value in env.meta.items():
+        logged = log.meta.get(key)
+        if logged is None:
+            raise UserError(
+                f"{path}: metadata has no `{key}`; add `# {key}: VALUE` above the header"
+            )
+        if not np.isclose(logged, value, rtol=1e-3):
+            raise UserError(
+                f"{path}: {key} is {logged:g}, the policy was trained for {value:g}; record that"
+                " command, or train for this one"
+            )
+    duration = min(duration_s, float(log.time[-1]))
+    simulated = rollout(env, policy_of(checkpoint, env), 1, duration, seed, phase=0.0)
+    return Trials(env, simulated, [log])
 
 
 def default_folder(checkpoint: Path) -> Path:
@@ -78,21 +166,29 @@ def default_folder(checkpoint: Path) -> Path:
     return checkpoint / "eval"
 
 
-def main(args: Sequence[str]) -> None:
-    """The command; see `--help`."""
-    runtime.configure()
-    options = parse_arguments(Evaluate, args, "python -m s3n_mjx.eval")
+def _checked(options: Evaluate) -> checkpoints.Checkpoint:
     if options.settle_s >= options.duration_s:
         raise UserError(
             f"--settle-s: {options.settle_s:g} s leaves nothing of --duration-s"
             f" {options.duration_s:g} s"
         )
+    against = options.against
+    if against not in (None, CLOSED_CHAIN) and not Path(against).is_file():
+        raise UserError(f"--against: no log {against!r}; give {CLOSED_CHAIN} or the path of a log")
     checkpoint = checkpoints.load(options.checkpoint)
     period = checkpoint.config.simulation.control_timestep_s
     if options.duration_s < period:
         raise UserError(
             f"--duration-s: {options.duration_s:g} s is less than a policy step of {period:g} s"
         )
+    return checkpoint
+
+
+def main(args: Sequence[str]) -> None:
+    """The command; see `--help`."""
+    runtime.configure()
+    options = parse_arguments(Evaluate, args, "python -m s3n_mjx.eval")
+    checkpoint = _checked(options)
     simulation = checkpoint.config.simulation
     print(f"checkpoint {checkpoint.path}: {checkpoint.task}, {simulation.variant} by", end=" ")
     print(f"{simulation.injection}, {checkpoint.env_steps:,} environment steps")
@@ -101,45 +197,146 @@ def main(args: Sequence[str]) -> None:
         f" in, nominal robot, on {runtime.machine()}; compiling",
         flush=True,
     )
-    recordings, env = evaluate(checkpoint, options.episodes, options.duration_s, options.seed)
+    length = options.episodes, options.duration_s, options.seed
+    reference: list[Recording] = []
+    against = ""
+    if options.against is None:
+        recordings, env = evaluate(checkpoint, *length)
+    else:
+        if options.against == CLOSED_CHAIN:
+            against = f"closed chain, {options.level}"
+            trials = evaluate_against_closed_chain(checkpoint, *length, (options.level,))[
+                options.level
+            ]
+        else:
+            against = f"log {options.against}"
+            trials = evaluate_against_log(
+                checkpoint, Path(options.against), options.duration_s, options.seed
+            )
+        env, recordings, reference = trials.env, trials.simulated, trials.reference
 
     figures = metrics.pitch_metrics(recordings, options.settle_s)
     print()
     print(metrics.metric_table(figures))
+    gap: dict[str, float] = {}
+    if reference:
+        gap = pitch_gap(recordings, reference, options.settle_s)
+        print(f"\ngap to the reference ({against})")
+        print(metrics.metric_table(gap))
     print()
-    # NaN is no JSON: a figure that no sample was left for is null.
-    finite = {k: v if np.isfinite(v) else None for k, v in figures.items()}
     folder = options.out or default_folder(checkpoint.path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with written_whole(folder / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(finite, indent=2) + "\n")
+        write_json(folder / "metrics.json", figures | gap)
     except OSError as error:
         raise UserError(f"--out: {folder} cannot be written ({error})") from None
     recordings[0].save(folder / "recording.npz")
-    plots.save(plots.pitch_tracking(recordings[0]), folder / "pitch_tracking.png")
-    plots.save(
-        plots.phase_averaged_pitch_rate(recordings, options.settle_s), folder / "pitch_rate.png"
-    )
-    plots.save(plots.grf_norm(recordings, options.settle_s), folder / "grf_norm.png")
+    if options.write_logs:
+        for name, group in (("simulated", recordings), ("reference", reference)):
+            for number, recording in enumerate(group):
+                write_log(recording, folder / "logs" / f"{name}_{number}.csv")
+    pictures = _pictures(options, recordings, reference, against)
     rows = read_rows(checkpoint.path.parent.parent / runs.METRICS_FILE)
     if rows:
-        plots.save(plots.training_curve(rows), folder / "training_curve.png")
-    if options.video:
-        print(
-            f"rendering {options.video_s:g} s at {options.video_speed:g} of real time", flush=True
+        pictures["training_curve"] = plots.training_curve(rows), "How it was learnt"
+    for name, (figure, _) in pictures.items():
+        plots.save(figure, folder / f"{name}.png")
+    film = _render(options, env, recordings[0], folder) if options.video else None
+    _report(options, checkpoint, figures, gap, against, pictures, film, folder)
+    print(f"results: {folder} (report.html, metrics.json, recording.npz, *.png)")
+
+
+def write_json(path: Path, figures: Mapping[str, float]) -> None:
+    """NaN is no JSON: a figure that no sample was left for is null."""
+    finite = {k: v if np.isfinite(v) else None for k, v in figures.items()}
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(finite, indent=2) + "\n")
+
+
+def _pictures(
+    options: Evaluate, recordings: list[Recording], reference: list[Recording], against: str
+) -> dict[str, tuple[Figure, str]]:
+    """By file name: figure and caption."""
+    settle = options.settle_s
+    groups: plots.Recordings = recordings
+    if reference:
+        groups = {"simulator": recordings, against: reference}
+    return {
+        "pitch_tracking": (
+            plots.pitch_tracking(recordings[0]),
+            "Pitch and pitch rate of the first episode in the simulator",
+        ),
+        "pitch_rate": (
+            plots.phase_averaged_pitch_rate(groups, settle),
+            "Pitch rate over one cycle of the command (as Fig. 10 of the paper)",
+        ),
+        "grf_norm": (
+            plots.grf_norm(groups, settle),
+            "Norm of each foot's ground reaction force over one cycle (as Fig. 11)",
+        ),
+    }
+
+
+def _render(options: Evaluate, env: PitchEnv, recording: Recording, folder: Path) -> Path | None:
+    print(f"rendering {options.video_s:g} s at {options.video_speed:g} of real time", flush=True)
+    start = recording.time[0] + options.settle_s
+    outcome = video.render(
+        env.normalized.model,
+        recording.slice_time(start, start + options.video_s),
+        folder / "video.mp4",
+        fps=25.0,
+        camera="track",
+        speed=options.video_speed,
+    )
+    print(outcome.message)
+    return outcome.path
+
+
+def _report(
+    options: Evaluate,
+    checkpoint: checkpoints.Checkpoint,
+    figures: Mapping[str, float],
+    gap: Mapping[str, float],
+    against: str,
+    pictures: Mapping[str, tuple[Figure, str]],
+    film: Path | None,
+    folder: Path,
+) -> None:
+    simulation = checkpoint.config.simulation
+    sections = [report.Section("In the simulator", (report.table_of(figures),))]
+    summary = (
+        f"Pitch error {figures['pitch_rmse_rad']:.4f} rad RMS with all feet down"
+        f" {100 * figures['contact_kept_fraction']:.1f} % of the time."
+    )
+    if gap:
+        sections.append(report.Section(f"Gap to the {against}", (report.table_of(gap),)))
+        summary += (
+            f" Ground reaction forces differ from the reference ({against}) by"
+            f" {gap['grf_norm_rmse_n']:.2f} N RMS, the pitch rate by"
+            f" {gap['pitch_rate_rmse_percent']:.1f} % of its peak to peak."
         )
-        start = recordings[0].time[0] + options.settle_s
-        outcome = video.render(
-            env.normalized.model,
-            recordings[0].slice_time(start, start + options.video_s),
-            folder / "video.mp4",
-            fps=25.0,
-            camera="track",
-            speed=options.video_speed,
+    blocks: list[report.Block] = [
+        report.Picture(figure, caption, caption) for figure, caption in pictures.values()
+    ]
+    if film is not None:
+        blocks.append(
+            report.Video(film, f"The first episode at {options.video_speed:g} of real time")
         )
-        print(outcome.message)
-    print(f"results: {folder} (metrics.json, recording.npz, *.png)")
+    sections.append(report.Section("Figures", tuple(blocks)))
+    versions = checkpoint.metadata.get("versions") or {}
+    report.write_report(
+        folder / "report.html",
+        f"{checkpoint.task}: {simulation.variant} by {simulation.injection}",
+        summary,
+        tuple(sections),
+        {
+            "checkpoint": f"{checkpoint.path.name}, seed {checkpoint.config.seed}",
+            "robot": checkpoint.robot.description.name,
+            "timing": str(simulation.timing),
+            "episodes": f"{options.episodes} of {options.duration_s:g} s, seed {options.seed}",
+            "trained with": ", ".join(f"{k} {v}" for k, v in versions.items()),
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -428,15 +428,26 @@ _LABELS: dict[str, tuple[str, str, float, int]] = {
     "torque_peak_nm": ("motor torque, peak", "N m", 1.0, 2),
     "base_height_mean_m": ("trunk height, mean", "m", 1.0, 3),
     "base_drift_m": ("drift over an episode", "m", 1.0, 3),
+    "trials": ("trials", "", 1.0, 0),
+    "reference_falls": ("falls of the reference", "", 1.0, 0),
+    "grf_norm_rmse_n": ("ground reaction force norm, RMSE", "N", 1.0, 2),
+    "grf_norm_rmse_n_std": ("  std over trials", "N", 1.0, 2),
+    "grf_norm_phase_rmse_n": ("ground reaction force norm, RMSE of mean cycle", "N", 1.0, 2),
+    "grf_norm_phase_rmse_n_std": ("  std over trials", "N", 1.0, 2),
+    "pitch_rate_rmse_percent": ("pitch rate, RMSE of peak to peak", "%", 1.0, 2),
+    "pitch_rate_rmse_percent_std": ("  std over trials", "%", 1.0, 2),
 }
 _FOOT_LABELS = {
     "contact_kept_fraction": "  on the ground",
     "grf_norm_mean_n": "  force, mean",
     "grf_norm_std_n": "  force, std",
+    "grf_norm_rmse_n": "  RMSE",
+    "grf_norm_phase_rmse_n": "  RMSE of mean cycle",
 }
 
 
-def _row(key: str, value: float) -> tuple[str, str, str]:
+def metric_row(key: str, value: float) -> tuple[str, str, str]:
+    """Label, value and unit of a figure as text; a key without a label stands for itself."""
     label, unit, factor, decimals = key, "", 1.0, None
     if key in _LABELS:
         label, unit, factor, decimals = _LABELS[key]
@@ -455,7 +466,7 @@ def metric_table(metrics: Mapping[str, float]) -> str:
 
     Keys without a label (another task's metrics) are printed as they are.
     """
-    rows = [_row(key, value) for key, value in metrics.items()]
+    rows = [metric_row(key, value) for key, value in metrics.items()]
     label_width = max((len(label) for label, _, _ in rows), default=0)
     value_width = max((len(value) for _, value, _ in rows), default=0)
     return "\n".join(

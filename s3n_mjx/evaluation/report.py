@@ -23,7 +23,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from s3n_mjx.evaluation.metrics import _row
+from s3n_mjx.evaluation.metrics import metric_row
 from s3n_mjx.evaluation.plots import DPI
 from s3n_mjx.files import written_whole
 
@@ -160,7 +160,7 @@ def table_of(metrics: Mapping[str, float], caption: str = "") -> Table:
         metrics: one a row, in the given order.
         caption: of the table.
     """
-    rows = tuple(_row(key, value) for key, value in metrics.items())
+    rows = tuple(metric_row(key, value) for key, value in metrics.items())
     return Table(("metric", "value", "unit"), rows, caption)
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from s3n_mjx.envs.base import task_state
+from s3n_mjx.envs.base import TaskState, task_state
 from s3n_mjx.envs.pitch import PitchEnv
 from s3n_mjx.evaluation.recording import Recording
 from s3n_mjx.training.policy import Policy
 
 
 def rollout(
-    env: PitchEnv, policy: Policy, episodes: int, duration_s: float, seed: int
+    env: PitchEnv,
+    policy: Policy,
+    episodes: int,
+    duration_s: float,
+    seed: int,
+    phase: float | None = None,
 ) -> list[Recording]:
     """Episodes side by side, each from its own reset; a fall ends a recording.
 
@@ -22,6 +30,7 @@ def rollout(
         episodes: how many.
         duration_s: length of each in s.
         seed: of the resets.
+        phase: of the command at the beginning, in rad; None leaves it to the reset.
     """
     steps = round(duration_s / env.dt)
 
@@ -37,13 +46,21 @@ def rollout(
 
         def episode(key):
             key_reset, key_run = jax.random.split(key)
-            return jax.lax.scan(advance, (env.reset(key_reset), key_run), length=steps)[1]
+            state = env.reset(key_reset)
+            if phase is not None:
+                start = TaskState(
+                    task_state(state).simulation,
+                    task_state(state).action,
+                    jnp.asarray(phase, jnp.float32),
+                )
+                state = cast(Any, state).replace(pipeline_state=start, obs=env.observe(start))
+            return jax.lax.scan(advance, (state, key_run), length=steps)[1]
 
         return jax.vmap(episode)(keys)
 
-    record, phase, done = jax.device_get(run(jax.random.split(jax.random.PRNGKey(seed), episodes)))
+    record, phases, done = jax.device_get(run(jax.random.split(jax.random.PRNGKey(seed), episodes)))
     return [
-        _recording(env, jax.tree.map(lambda x, i=i: x[i], record), phase[i], done[i])
+        _recording(env, jax.tree.map(lambda x, i=i: x[i], record), phases[i], done[i])
         for i in range(episodes)
     ]
 

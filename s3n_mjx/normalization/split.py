@@ -142,7 +142,7 @@ def _coupling_tendon(inertia: NDArray[np.float64]) -> Tendon | None:
     ``c - b r``: both stay positive for ``r`` between ``b / a`` and ``c / b``. One motor that
     turns with both joints has ``|r| = 1`` there.
     """
-    (a, b), (_, c) = inertia
+    (a, b), (_, c) = inertia.tolist()
     if b == 0.0 or a <= 0.0 or c <= 0.0:
         return None
     # A coupling that no positive semidefinite matrix has is carried up to the largest that one has.

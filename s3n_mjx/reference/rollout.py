@@ -96,7 +96,7 @@ def _recording(
     centred = config.timing is Timing.STAGGERED
     position = samples.joint_position[::steps]
     base, velocity = samples.base[::steps], samples.base_velocity[::steps]
-    time = onset + config.timestep_s * np.arange(len(position))
+    time = np.asarray(onset + config.timestep_s * np.arange(len(position)), dtype=np.float64)
     return Recording(
         joint_names=env.robot.joints,
         foot_names=env.robot.feet,
