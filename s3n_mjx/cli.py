@@ -25,6 +25,7 @@ T = TypeVar("T")
 VERBS = {
     "train": "train a policy",
     "eval": "evaluate a checkpoint",
+    "compare": "train the paper's methods and compare their gaps to the reference",
     "validate": "compare the legs' dynamics with the closed chain, without contact",
 }
 

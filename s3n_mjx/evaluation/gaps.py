@@ -16,7 +16,7 @@ _PITCH = ("grf_norm_rmse_n", "grf_norm_phase_rmse_n", "pitch_rate_rmse_percent")
 def pitch_gap(
     simulated: Sequence[Recording], reference: Sequence[Recording], settle_s: float = 1.0
 ) -> dict[str, float]:
-    """Gap of pitching: mean over trials, and sample standard deviation under `KEY_std`.
+    """Gap of pitching: means over trials, and sample standard deviations under `KEY_std`.
 
     Args:
         simulated, reference: trial by trial, aligned at the command's onset.
@@ -41,7 +41,8 @@ def pitch_gap(
     for name in names:
         values = np.array([row[name] for row in rows])
         result[name] = float(values.mean()) if len(values) else np.nan
-        result[f"{name}_std"] = float(values.std(ddof=1)) if len(values) > 1 else np.nan
+        if name in _PITCH:
+            result[f"{name}_std"] = float(values.std(ddof=1)) if len(values) > 1 else np.nan
     return result
 
 

@@ -156,7 +156,15 @@ class ClosedChain:
             spec.option.timestep = timestep_s
         if not gravity:
             spec.option.gravity = [0.0, 0.0, 0.0]
-        return spec.compile()
+        result = spec.compile()
+        # The same floor: see `normalize`. The linkage's bodies touch nothing.
+        serial = robot.model
+        names = {serial.body(i).name: i for i in range(1, serial.nbody)}
+        for i in range(1, result.nbody):
+            if result.body(i).name in names:
+                weight = serial.body_invweight0[names[result.body(i).name]]
+                result.body_invweight0[i] = weight
+        return result
 
     @staticmethod
     def _linkage_joints(model: mujoco.MjModel, driven: set[str]) -> set[str]:

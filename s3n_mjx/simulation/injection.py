@@ -83,8 +83,11 @@ def normalize(robot: Robot, config: SimulationConfig) -> NormalizedModel:
             coupling[np.ix_(dofs, dofs)] += inertia
     _add_tendons(spec, robot, splits)
     model = spec.compile()
-    # MuJoCo softens contacts by the inertia it finds at compile time; here, all of it.
-    tree.body_invweight0[:], tree.dof_invweight0[:] = model.body_invweight0, model.dof_invweight0
+    # MuJoCo makes a contact as soft as its bodies are light at compile time. The floor must not
+    # become another one with the variant: all have the softness of the robot's MJCF as it is.
+    for compiled in (model, tree):
+        compiled.body_invweight0[:] = robot.model.body_invweight0
+    tree.dof_invweight0[:] = model.dof_invweight0
     tree.stat.meaninertia = model.stat.meaninertia
     result = NormalizedModel(robot, config, model, tree, coupling, splits, 0.0)
     margin = stability_margin(result, [model])
