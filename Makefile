@@ -60,7 +60,7 @@ endef
 # Hash checking wants each package named once, and one lock already holds the other's packages.
 RUNTIME_LOCK := $(if $(filter cuda,$(ACCELERATOR)),requirements-cuda.lock,requirements.lock)
 
-.PHONY: help setup setup-dev train eval test test-slow test-e2e lint bench lock assets wheel clean
+.PHONY: help setup setup-dev train eval compare validate test test-slow test-e2e lint bench lock assets wheel clean
 .PHONY: stale-venv
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -88,11 +88,18 @@ TRAIN_FLAGS = --task '$(TASK)' --variant '$(VARIANT)' \
 	$(if $(INJECTION),--injection '$(INJECTION)') $(if $(PRESET),--preset '$(PRESET)') \
 	$(if $(ROBOT),--robot '$(ROBOT)') $(if $(SEED),--seed '$(SEED)') $(ARGS)
 
-train: $(RUNTIME) ## train: TASK=pitch VARIANT=s3n_act INJECTION= PRESET= ROBOT= SEED= ARGS=
+train: $(RUNTIME) ## train: TASK=pitch VARIANT=s3n_act INJECTION=qfrc_applied PRESET= ROBOT= SEED= ARGS=
 	$(PY) -m s3n_mjx.train $(strip $(TRAIN_FLAGS))
 
 eval: $(RUNTIME) ## evaluate a trained policy: CHECKPOINT=folder ARGS=
 	$(PY) -m s3n_mjx.eval --checkpoint '$(CHECKPOINT)' $(ARGS)
+
+validate: $(RUNTIME) ## compare the legs' dynamics with the closed chain: ROBOT= ARGS=
+	$(PY) -m s3n_mjx.validate $(if $(ROBOT),--robot '$(ROBOT)') $(ARGS)
+
+compare: $(RUNTIME) ## train all methods and compare their gaps: TASK=pitch PRESET= ROBOT= ARGS=
+	$(PY) -m s3n_mjx.compare --task '$(TASK)' $(if $(PRESET),--preset '$(PRESET)') \
+		$(if $(ROBOT),--robot '$(ROBOT)') $(ARGS)
 
 test: $(DEV) ## run the tests
 	$(PY) -m pytest $(ARGS)

@@ -100,7 +100,7 @@ def main(args: Sequence[str]) -> None:
     options, config = parse(args)
     start = runs.Start()
     if options.resume is not None:
-        folder = options.resume
+        folder = runs.find(options.resume)
         start = runs.resume_from(folder)
         stored = runs.load_config(folder)
         given = [a for a in args if a.startswith("--") and a.split("=")[0] not in _WITH_RESUME]
@@ -128,7 +128,9 @@ def main(args: Sequence[str]) -> None:
     if options.wandb:
         loggers.append(WeightsAndBiases(folder.name, to_plain(config)))
     print(
-        f"stability margin rho = {env.stability_margin:.3f} (lagged terms settle below 1)",
+        f"stability margin rho = {env.stability_margin:.3f} (lagged terms settle below 1)"
+        if env.normalized.uses_lag
+        else "no lagged terms",
         f"leg randomization {env.leg_randomization}",
         sep="; ",
     )
@@ -140,7 +142,12 @@ def main(args: Sequence[str]) -> None:
 
     if options.tensorboard:
         loggers.append(TensorBoard(folder))
-    checkpoint = runs.train(config, folder, start, loggers, env)
+    try:
+        checkpoint = runs.train(config, folder, start, loggers, env)
+    except KeyboardInterrupt:
+        again = f"{python_command()} -m s3n_mjx.train --resume {folder}"
+        print(f"\ninterrupted; go on with: {again}", file=sys.stderr)
+        raise SystemExit(130) from None
 
     print(f"done in {duration(time.monotonic() - began)}; curve: {folder / runs.METRICS_FILE}")
     print(f"checkpoint: {checkpoint}")

@@ -36,7 +36,7 @@ from s3n_mjx.simulation.config import SimulationConfig, Timing
 from s3n_mjx.validation import comparison
 from s3n_mjx.validation import plots as figures
 from s3n_mjx.validation.comparison import Case, Setup
-from s3n_mjx.validation.excitation import Chirp, Excited
+from s3n_mjx.validation.excitation import Chirp, Excited, joint_targets
 from s3n_mjx.validation.leg import Gap
 
 # Hardware, same chirp: Kin-Only to S3N-Full, mean of hip and knee (paper, section V).
@@ -90,7 +90,7 @@ def setup_of(options: Validate) -> Setup:
     """The robot on its stand, and what is asked of it.
 
     Raises:
-        UserError: no such leg, or it has no pair.
+        UserError: no such leg, it has no pair, or the command exceeds a joint's limits.
     """
     robot = load_robot(options.robot or bundled_robot())
     stand = on_stand(robot, options.gravity)
@@ -103,7 +103,10 @@ def setup_of(options: Validate) -> Setup:
         velocity_terms=options.velocity_terms,
         link_gravity=options.link_gravity,
     )
-    return Setup(stand, (pairs[leg].proximal, pairs[leg].distal), options.chirp, base)
+    setup = Setup(stand, (pairs[leg].proximal, pairs[leg].distal), options.chirp, base)
+    for excited in setup.excitations:  # refuses what the joints cannot follow
+        joint_targets(stand, options.chirp, excited, [0.0])
+    return setup
 
 
 Results = dict[Case, dict[Excited, Gap]]

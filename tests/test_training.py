@@ -1,8 +1,12 @@
 """A small training for real: checkpoints, resume, evaluation, and broken checkpoints."""
 
+import dataclasses
 import json
+import os
+import re
 import shlex
 import shutil
+import signal
 from pathlib import Path
 
 import flax.serialization
@@ -14,8 +18,11 @@ import yaml
 from s3n_mjx import compat, train
 from s3n_mjx import eval as evaluation
 from s3n_mjx.errors import UserError
+from s3n_mjx.normalization import Injection, Variant
+from s3n_mjx.simulation.injection import normalize
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training import run as runs
+from s3n_mjx.training.config import load_preset
 from s3n_mjx.training.metrics_log import MetricsFile, read_rows
 
 SMALL = shlex.split("""
@@ -131,6 +138,67 @@ def test_resume_needs_a_run(tmp_path):
         train.main(["--resume", str(tmp_path)])
 
 
+def test_ctrl_c_keeps_the_epoch_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    """The signal comes while an epoch runs: its checkpoint is written, then the run stops."""
+    save = checkpoints.save
+
+    def save_and_signal(*args):
+        path = save(*args)
+        os.kill(os.getpid(), signal.SIGINT)
+        return path
+
+    monkeypatch.setattr(checkpoints, "save", save_and_signal)
+    folder = tmp_path / "run"
+    with pytest.raises(SystemExit) as stopped:
+        train.main([*SMALL, "--run-dir", str(folder)])
+    assert stopped.value.code == 130
+    assert [p.name for p in (folder / "checkpoints").iterdir()] == ["000000000080"]
+    assert f"--resume {folder}" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    monkeypatch.undo()
+    train.main(["--resume", str(tmp_path)])  # a folder of runs will do
+    assert checkpoints.load(folder).env_steps == 240
+
+
+@pytest.mark.parametrize("injection", ["qfrc_applied", "mass_matrix"])
+def test_every_injection_can_be_written_down(robot, tmp_path, injection):
+    base = load_preset("pitch", "cpu")
+    simulation = dataclasses.replace(
+        base.simulation, variant=Variant.S3N_FULL, injection=Injection(injection)
+    )
+    config = dataclasses.replace(base, simulation=simulation)
+    path = checkpoints.save(tmp_path, 1, config, normalize(robot, simulation), {"a": np.zeros(2)})
+    read = checkpoints.load(path)
+    assert read.config.simulation == simulation
+    assert bool(read.metadata["s3n"]["pairs"]["FL"]["tendons"]) is (injection == "mass_matrix")
+
+
+def test_eval_against_the_closed_chain_and_a_log(run_folder, tmp_path, capsys):
+    """A recording of the stand-in, written as a log, is evaluated like one of a robot."""
+    flags = f"--checkpoint {run_folder} --episodes 2 --duration-s 0.9 --settle-s 0.2 --no-video"
+    reference = "--against closed_chain --level realistic --write-logs"
+    evaluation.main(f"{flags} {reference} --out {tmp_path / 'a'}".split())
+    assert "gap to the reference (closed chain, realistic)" in capsys.readouterr().out
+    figures = json.loads((tmp_path / "a" / "metrics.json").read_text())
+    for key in ("grf_norm_rmse_n", "grf_norm_phase_rmse_n", "pitch_rate_rmse_percent"):
+        assert 0 < figures[key] < 100
+    log = tmp_path / "a" / "logs" / "reference_0.csv"
+    evaluation.main(f"{flags} --against {log} --out {tmp_path / 'b'}".split())
+    figures = json.loads((tmp_path / "b" / "metrics.json").read_text())
+    assert figures["trials"] == 1
+    assert 0 < figures["grf_norm_rmse_n"] < 100
+    assert (tmp_path / "b" / "report.html").stat().st_size > 10_000
+
+    log.write_text(re.sub("# frequency_hz: .*", "# frequency_hz: 4", log.read_text()))
+    with pytest.raises(UserError, match="frequency_hz is 4, the policy was trained for 5"):
+        evaluation.main(f"{flags} --against {log}".split())
+
+
+def test_eval_against_nothing_is_one_line(run_folder):
+    with pytest.raises(UserError, match="--against: no log 'closed-chain'"):
+        evaluation.main(f"--checkpoint {run_folder} --against closed-chain".split())
+
+
 def test_eval_writes_metrics_and_plots(run_folder, tmp_path, capsys):
     out = tmp_path / "eval"
     evaluation.main(
@@ -151,6 +219,7 @@ def test_eval_writes_metrics_and_plots(run_folder, tmp_path, capsys):
     assert figures["grf_norm_mean_n"] == pytest.approx(15.4 * 9.81 / 4, rel=0.25)
     assert {p.name for p in out.iterdir()} == {
         "metrics.json",
+        "report.html",
         "recording.npz",
         "pitch_tracking.png",
         "pitch_rate.png",

@@ -18,7 +18,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """A bar on a terminal, a line per evaluation in a log file.
+    """A line for each evaluation, and on a terminal a bar below them.
 
     Args:
         total: environment steps of the whole run.
@@ -39,7 +39,7 @@ class Progress:
                 unit_scale=True,
                 dynamic_ncols=True,
                 # tqdm's own estimate would count the compilation.
-                bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]",
+                bar_format="{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {elapsed}{postfix}",
             )
             if interactive
             else None
@@ -58,17 +58,17 @@ class Progress:
         numbers = ", ".join(
             f"{label} {row[name]:.4g}" for name, label in self._shown.items() if name in row
         )
-        if self._bar is not None:
-            self._bar.set_postfix_str(f"ETA {eta or '-'}, {numbers}", refresh=False)
-            self._bar.update(step - self._bar.n)
-            return
-        share = 100.0 * step / self._total
-        print(
-            f"{step:>12,} steps {share:5.1f} %  {duration(now - self._start):>7} elapsed"
-            + (f"  ETA {eta:>7}" if eta else "  ETA       -")
-            + f"  {numbers}",
-            flush=True,
+        line = (
+            f"{step:>12,} steps {100.0 * step / self._total:5.1f} %"
+            f"  {duration(now - self._start):>7} elapsed  ETA {eta or '-':>7}  {numbers}"
         )
+        if self._bar is None:
+            print(line, flush=True)
+            return
+        # The numbers stay on the screen, above the bar.
+        self._bar.write(line)
+        self._bar.set_postfix_str(f"ETA {eta or '-'}", refresh=False)
+        self._bar.update(step - self._bar.n)
 
     def close(self) -> None:
         if self._bar is not None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,6 +75,59 @@ def prepare_folder(folder: Path, config: RunConfig) -> None:
             temporary.write_text(yaml.safe_dump({"task": task_of(config)}) + dump_yaml(config))
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error})") from None
+
+
+def find(path: Path) -> Path:
+    """The run folder meant by ``path``: itself, or the newest run in a folder of runs."""
+    if (path / CONFIG_FILE).is_file() or not path.is_dir():
+        return path
+    inside = [folder for folder in path.iterdir() if (folder / CONFIG_FILE).is_file()]
+    return max(inside, key=lambda f: (f / CONFIG_FILE).stat().st_mtime, default=path)
+
+
+class _StopAfterEpoch:
+    """The first Ctrl-C lets the epoch end, so that its checkpoint is kept; the second does not.
+
+    A compiled epoch cannot be interrupted: without this it would run on, and be thrown away.
+    """
+
+    def __enter__(self) -> _StopAfterEpoch:
+        self.asked = False
+        self._main = threading.current_thread() is threading.main_thread()
+        if self._main:
+            self._old = signal.signal(signal.SIGINT, self._ask)
+            # Python calls a handler when compiled code returns, up to an epoch later; the byte
+            # that the signal itself writes lets a thread answer at once.
+            self._read, self._write = os.pipe()
+            os.set_blocking(self._write, False)
+            self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+            threading.Thread(target=self._answer, args=(self._read,), daemon=True).start()
+        return self
+
+    @staticmethod
+    def _answer(pipe: int) -> None:
+        if os.read(pipe, 1):
+            print(
+                "\nstopping after this epoch, whose checkpoint is kept; a second Ctrl-C drops it",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _ask(self, *_: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def check(self) -> None:
+        """Stop now, if asked to."""
+        if self.asked:
+            raise KeyboardInterrupt
+
+    def __exit__(self, *_: object) -> None:
+        if self._main:
+            signal.set_wakeup_fd(self._old_fd)
+            signal.signal(signal.SIGINT, self._old)
+            os.close(self._write)  # ends the thread
 
 
 def resume_from(folder: Path) -> Start:
@@ -182,22 +239,25 @@ def train(
             last = checkpoints.save(
                 folder / "checkpoints", step + start.env_steps, config, env.normalized, params
             )
+        stop.check()
 
+    stop = _StopAfterEpoch()
     try:
-        ppo.train(
-            environment=env,
-            num_timesteps=per_epoch * epochs,
-            num_evals=epochs + 1,
-            # A resumed run must not draw the numbers of the first one again.
-            seed=config.seed + 1_000_003 * (start.env_steps // per_epoch),
-            network_factory=network_factory(ppo_config),
-            normalize_observations=True,
-            deterministic_eval=True,
-            restore_params=params,
-            progress_fn=on_metrics,
-            policy_params_fn=on_params,
-            **_brax_arguments(config),
-        )
+        with stop:
+            ppo.train(
+                environment=env,
+                num_timesteps=per_epoch * epochs,
+                num_evals=epochs + 1,
+                # A resumed run must not draw the numbers of the first one again.
+                seed=config.seed + 1_000_003 * (start.env_steps // per_epoch),
+                network_factory=network_factory(ppo_config),
+                normalize_observations=True,
+                deterministic_eval=True,
+                restore_params=params,
+                progress_fn=on_metrics,
+                policy_params_fn=on_params,
+                **_brax_arguments(config),
+            )
     finally:
         metrics.close()
         progress.close()
