@@ -10,12 +10,14 @@ from reference_loop import ReferenceLoop, mass_matrix
 
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Injection, LaggedTerms, Variant
+from s3n_mjx.reference.closed_chain import ClosedChain
 from s3n_mjx.robot.model import load_robot
 from s3n_mjx.robot.stand import on_stand
 from s3n_mjx.simulation import physics
 from s3n_mjx.simulation.config import SimulationConfig, Timing
 from s3n_mjx.simulation.control import Simulation, delay_weights
 from s3n_mjx.simulation.injection import normalize
+from s3n_mjx.simulation.neglected import BaseCoupling
 from s3n_mjx.simulation.standing import standing_target
 
 TABLE_II = {  # at alpha = 90 deg, M11, M12, M22 in kg m^2
@@ -316,3 +318,58 @@ def test_standing_target_stands(robot, simulation):
     assert abs(loop.data.qpos[2] - robot.home_qpos[2]) < 2e-3  # contact compliance
     assert np.abs(loop.data.qpos[4:7]).max() < 1e-3
     assert np.abs(loop.data.qvel).max() < 1e-2
+
+
+def through_the_loops(plant, joints: np.ndarray, base: np.ndarray) -> np.ndarray:
+    """The closed chain's mass matrix in the serial robot's velocities, (18, 18), projected.
+
+    Motions that keep the loops closed are the null space of the constraints' Jacobian.
+    """
+    model, data = plant.model, plant.data
+    model.opt.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
+    plant.assemble(joints, base)
+    mujoco.mj_forward(model, data)
+    full = mass_matrix(model, data)
+    loops = data.efc_J.reshape(-1, model.nv)[: data.ne]
+    serial = np.concatenate([np.arange(6), plant._dof])
+    rest = np.setdiff1d(np.arange(model.nv), serial)
+    map_ = np.zeros((model.nv, len(serial)))
+    map_[serial, np.arange(len(serial))] = 1.0
+    map_[rest] = -np.linalg.lstsq(loops[:, rest], loops[:, serial], rcond=None)[0]
+    return map_.T @ full @ map_
+
+
+def test_base_coupling_completes_the_mass_matrix(robot):
+    """s3n_full on a floating base against the closed chain's, projected through its loops.
+
+    Without it the entries between trunk and legs lack what the linkage carries; the block of the
+    trunk alone is the serial model's and right at home, where this looks.
+    """
+    plant = ClosedChain(robot, 0.003)
+    base = robot.home_qpos[:7].copy()
+    exact = through_the_loops(plant, robot.home_joints, base)
+    settings = config(Variant.S3N_FULL, Injection.MASS_MATRIX, base_coupling=True)
+    normalized = normalize(robot, settings)
+    model = mjx.put_model(normalized.tree, impl="jax")
+
+    def inertia(base_coupling):
+        @jax.jit
+        def compute(qpos):
+            data = mjx.make_data(model).replace(qpos=qpos)
+            coupling = jnp.asarray(normalized.coupling, jnp.float32)
+            return mjx.full_m(model, physics.mass_matrix(model, data, coupling, base_coupling))
+
+        return np.asarray(compute(jnp.asarray(robot.home_qpos, jnp.float32)), dtype=float)
+
+    order = np.concatenate([np.arange(6), robot.dof_index])
+    missing = np.abs(inertia(None)[np.ix_(order, order)] - exact)
+    ours = inertia(BaseCoupling(robot))[np.ix_(order, order)]
+    # Home is alpha = -90 deg, where the lagged cos(alpha) coupling vanishes.
+    np.testing.assert_allclose(ours, exact, atol=2e-4)
+    assert missing.max() > 0.01
+    assert missing[:6, :6].max() < 2e-4
+
+
+def test_base_coupling_needs_the_mass_matrix(robot):
+    with pytest.raises(UserError, match="--base-coupling: needs --variant s3n_full and"):
+        normalize(robot, config(base_coupling=True))

@@ -33,6 +33,7 @@ class SimulationConfig:
     timing: Timing = Timing.PAPER
     velocity_terms: bool = False  # Coriolis torque of the linkage's inertia (not in the paper)
     link_gravity: bool = False  # weight of the omitted links (not in the paper)
+    base_coupling: bool = False  # their reaction on trunk and abduction (not in the paper)
     timestep_s: Positive = 0.003  # Table I
     substeps: Annotated[int, Ge(1)] = 6  # simulation steps per policy step: 18 ms (Table I)
     solver_iterations: Annotated[int, Ge(1)] = 4  # Newton

@@ -22,7 +22,7 @@ from s3n_mjx.simulation import physics
 from s3n_mjx.simulation.config import Timing
 from s3n_mjx.simulation.contact import foot_forces
 from s3n_mjx.simulation.injection import NormalizedModel
-from s3n_mjx.simulation.neglected import LinkGravity, VelocityTerms
+from s3n_mjx.simulation.neglected import BaseCoupling, LinkGravity, VelocityTerms
 from s3n_mjx.simulation.standing import standing_target
 
 
@@ -153,6 +153,7 @@ class Simulation:
         self._staggered = config.timing is Timing.STAGGERED
         coupling = jnp.asarray(normalized.coupling, jnp.float32)
         self._coupling = coupling if normalized.coupling.any() else None
+        self._base = BaseCoupling(robot) if config.base_coupling else None
         self._lagged = _LaggedTerms.of(normalized) if normalized.uses_lag else None
         self._velocity = VelocityTerms.of(robot, config) if config.velocity_terms else None
         self._gravity = LinkGravity(robot) if config.link_gravity else None
@@ -263,6 +264,7 @@ class Simulation:
                 qfrc_applied=qfrc_applied,
             ),
             self._coupling,
+            self._base,
         )
         record = StepRecord(
             qpos=state.qpos,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import (
+    Injection,
     PairSplit,
     Variant,
     pair_increment,
@@ -72,6 +73,13 @@ def normalize(robot: Robot, config: SimulationConfig) -> NormalizedModel:
         UserError: the variant needs an identified linkage that the description lacks, or the
             lagged terms would be unstable (rho >= 1).
     """
+    if config.base_coupling and not (
+        config.variant is Variant.S3N_FULL and config.injection is Injection.MASS_MATRIX
+    ):
+        raise UserError(
+            f"--base-coupling: needs --variant {Variant.S3N_FULL} and"
+            f" --injection {Injection.MASS_MATRIX}"
+        )
     splits = tuple(_pair_splits(robot, config))
     spec = _write_spec(robot, config, splits)
     tree = spec.compile()

@@ -1,7 +1,12 @@
-"""Torques of the omitted links that the paper leaves out: velocity-dependent and gravitational.
+"""What the omitted links do beyond the paper's terms, each off by default.
 
-Both are small and off by default (`SimulationConfig.velocity_terms`, `.link_gravity`). With them
-and a vanishing time step the serial model moves like the closed chain.
+- `SimulationConfig.velocity_terms`: Coriolis and centrifugal torque.
+- `SimulationConfig.link_gravity`: weight.
+- `SimulationConfig.base_coupling`: their reaction on everything that carries the pair. The
+  paper's increment is relative to the leg's root, as if that stood still; on a moving trunk the
+  linkage turns with it, and its inertia counts in absolute angles.
+
+With the first two and a vanishing time step the serial leg moves like the closed chain.
 """
 
 from __future__ import annotations
@@ -12,11 +17,12 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+from mujoco import mjx
 from mujoco.mjx._src.math import axis_angle_to_quat, quat_mul, rotate  # not exported by MJX 3.17
 from numpy.typing import NDArray
 
 from s3n_mjx.errors import UserError
-from s3n_mjx.normalization import HarmonicMatrix, pair_increment
+from s3n_mjx.normalization import HarmonicMatrix, link_increment, pair_increment
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.simulation.config import SimulationConfig
 
@@ -80,34 +86,69 @@ class _Hinge:
     reference: float  # rad
 
 
+class _OmittedLinks:
+    """Geometry of the omitted links, constant in the body that the proximal joint turns.
+
+    Raises:
+        UserError: a linkage lacks `omitted_moment`.
+    """
+
+    def __init__(self, robot: Robot, flag: str):
+        self.robot = robot
+        names = {leg.name: leg.pair.linkage for leg in robot.description.legs if leg.pair}
+        self.pairs = []
+        for pair in robot.pairs:
+            linkage = robot.description.linkages[names[pair.leg]]
+            if linkage.omitted_moment is None:
+                raise UserError(
+                    f"{robot.path}: leg {pair.leg}: {flag} needs `omitted_moment` of its linkage,"
+                    f" [proximal, distal] in kg m; add it or leave {flag} out"
+                )
+            proximal = robot.model.joint(robot.joints[pair.proximal])
+            distal = robot.model.joint(robot.joints[pair.distal])
+            self.pairs.append((pair, linkage, *_directions(robot.model, proximal, distal)))
+
+
+def _directions(model: mujoco.MjModel, proximal, distal):
+    """Both axes and the direction of the proximal link in the body that the latter turns."""
+    data = mujoco.MjData(model)
+    data.qpos[:] = model.qpos0
+    mujoco.mj_kinematics(model, data)
+    into = data.xmat[model.jnt_bodyid[proximal.id]].reshape(3, 3).T
+    first, second = into @ data.xaxis[proximal.id], into @ data.xaxis[distal.id]
+    along = into @ (data.xanchor[distal.id] - data.xanchor[proximal.id])
+    along -= first * (first @ along)
+    return first, second, along / np.linalg.norm(along)
+
+
+def _outer(second: NDArray, along: NDArray, alpha: jax.Array) -> jax.Array:
+    """Direction of the distal link: ``along`` turned by alpha about the distal axis."""
+    return jnp.asarray(along) * jnp.cos(alpha) + np.cross(second, along) * jnp.sin(alpha)
+
+
 class LinkGravity:
     """Weight of the omitted links, by their first moments along both links of each pair.
 
     The description's `omitted_moment` gives them in kg m: of what the tree carries rigidly in
     the body above the pair, but the real linkage moves. Directions are those of the serial
     links: from proximal to distal axis, and that direction turned by alpha about the distal axis.
-
-    Raises:
-        UserError: a linkage lacks `omitted_moment`.
     """
 
     def __init__(self, robot: Robot):
         self.robot = robot
         model = robot.model
         self._gravity = model.opt.gravity.astype(np.float32)
-        names = {leg.name: leg.pair.linkage for leg in robot.description.legs if leg.pair}
-        self._pairs = []
-        for pair in robot.pairs:
-            linkage = robot.description.linkages[names[pair.leg]]
-            if linkage.omitted_moment is None:
-                raise UserError(
-                    f"{robot.path}: leg {pair.leg}: link gravity needs `omitted_moment` of its"
-                    " linkage, [proximal, distal] in kg m; add it or leave --link-gravity out"
-                )
-            proximal = model.joint(robot.joints[pair.proximal])
-            distal = model.joint(robot.joints[pair.distal])
-            chain = self._chain(model, int(model.jnt_bodyid[proximal.id]))
-            self._pairs.append((pair, linkage, chain, *self._directions(model, proximal, distal)))
+        self._pairs = [
+            (
+                pair,
+                linkage,
+                self._chain(
+                    model, int(model.jnt_bodyid[model.joint(robot.joints[pair.proximal]).id])
+                ),
+                *directions,
+            )
+            for pair, linkage, *directions in _OmittedLinks(robot, "--link-gravity").pairs
+        ]
 
     @staticmethod
     def _chain(model: mujoco.MjModel, body: int) -> list[_Hinge]:
@@ -124,18 +165,6 @@ class LinkGravity:
             chain.append(_Hinge(model.body_quat[body], axis, address, reference))
             body = int(model.body_parentid[body])
         return chain[::-1]
-
-    @staticmethod
-    def _directions(model: mujoco.MjModel, proximal, distal):
-        """Both axes and the direction of the proximal link in the body that the latter turns."""
-        data = mujoco.MjData(model)
-        data.qpos[:] = model.qpos0
-        mujoco.mj_kinematics(model, data)
-        into = data.xmat[model.jnt_bodyid[proximal.id]].reshape(3, 3).T
-        first, second = into @ data.xaxis[proximal.id], into @ data.xaxis[distal.id]
-        along = into @ (data.xanchor[distal.id] - data.xanchor[proximal.id])
-        along -= first * (first @ along)
-        return first, second, along / np.linalg.norm(along)
 
     def torque(self, qpos: jax.Array) -> jax.Array:
         """On the actuated joints, (nu,) N m.
@@ -155,10 +184,75 @@ class LinkGravity:
             # Gravity seen from the proximal link, where everything else is constant.
             weight = rotate(self._gravity, turn * jnp.array([1.0, -1.0, -1.0, -1.0]))
             alpha = qpos[self.robot.qpos_index[pair.distal]] + linkage.angle_offset
-            across = np.cross(second, along)
-            outer = along * jnp.cos(alpha) + across * jnp.sin(alpha)
+            outer = _outer(second, along, alpha)
             inner_moment, outer_moment = linkage.omitted_moment
             upper = inner_moment * jnp.dot(jnp.cross(first, along), weight)
             lower = outer_moment * jnp.cross(jnp.stack([first, second]), outer[None]) @ weight
             columns.append(jnp.stack([upper + lower[0], lower[1]]))
         return _pair_torques(self.robot, jnp.stack(columns, axis=1))
+
+
+class BaseCoupling:
+    """Momentum of the omitted links when a pair moves, felt by all that carries the pair.
+
+    Per unit of proximal and distal velocity: angular momentum about the proximal axis, the first
+    row of ``dM_link(alpha)``, and linear momentum, from the first moments. Only with the
+    mass-matrix injection, where it enters between the pair and its ancestors.
+
+    Raises:
+        UserError: a linkage lacks `omitted_moment` or its identified inertia.
+    """
+
+    def __init__(self, robot: Robot):
+        self._robot = robot
+        self._pairs = []
+        model = robot.model
+        for pair, linkage, first, second, along in _OmittedLinks(robot, "--base-coupling").pairs:
+            if pair.total is None:
+                raise UserError(
+                    f"{robot.path}: leg {pair.leg}: --base-coupling needs the identified"
+                    " `inertia` of its linkage"
+                )
+            both = [pair.proximal, pair.distal]
+            increment = link_increment(
+                pair.jacobian, pair.total, robot.motor_inertia[both], pair.serial_link
+            )
+            joint = model.joint(robot.joints[pair.proximal]).id
+            self._pairs.append((pair, linkage, increment, joint, first, second, along))
+        # Entries of the pairs among themselves are the increment's own affair.
+        self.mask = np.ones((model.nv, model.nv), np.float32)
+        for pair in robot.pairs:
+            dofs = robot.dof_index[[pair.proximal, pair.distal]]
+            self.mask[np.ix_(dofs, dofs)] = 0.0
+
+    def momentum(self, model: mjx.Model, data: mjx.Data) -> jax.Array:
+        """Spatial momentum (nv, 6) per unit velocity of each degree of freedom.
+
+        As MuJoCo's `cdof`: world axes, angular part first and about the tree's centre of mass.
+
+        Args:
+            model: the tree.
+            data: after `mjx.com_pos`.
+        """
+        rows = jnp.zeros((model.nv, 6))
+        for pair, linkage, increment, joint, first, second, along in self._pairs:
+            body = int(model.jnt_bodyid[joint])
+            turn, anchor = data.xmat[body], data.xanchor[joint]
+            centre = data.subtree_com[model.body_rootid[body]]
+            alpha = data.qpos[self._robot.qpos_index[pair.distal]]
+            inertia = (
+                increment.constant[0]
+                + increment.cosine[0] * jnp.cos(alpha)
+                + increment.sine[0] * jnp.sin(alpha)
+            )
+            inner_moment, outer_moment = linkage.omitted_moment
+            lower = outer_moment * _outer(second, along, alpha + linkage.angle_offset)
+            velocities = jnp.cross(first, inner_moment * along + lower), jnp.cross(second, lower)
+            for index, share, velocity in zip(
+                (pair.proximal, pair.distal), inertia, velocities, strict=True
+            ):
+                linear = turn @ velocity
+                angular = turn @ (first * share) + jnp.cross(anchor - centre, linear)
+                row = jnp.concatenate([angular, linear])
+                rows = rows.at[self._robot.dof_index[index]].set(row)
+        return rows
