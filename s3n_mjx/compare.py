@@ -11,7 +11,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -54,6 +54,8 @@ class Compare:
         variants: methods to compare.
         injection: how S3N's terms enter; by default that of the preset.
         timing: of the control loop; by default that of the preset.
+        beyond_paper: give s3n_full what the paper's terms leave out, by mass_matrix: base coupling,
+            velocity terms and link gravity.
         levels: of the closed-chain reference.
         trials: of each policy.
         duration_s: of a trial.
@@ -68,6 +70,7 @@ class Compare:
     variants: tuple[Variant, ...] = tuple(Variant)
     injection: Injection | None = None
     timing: Timing | None = None
+    beyond_paper: bool = False
     levels: tuple[Level, ...] = tuple(Level)
     trials: Annotated[int, Gt(0)] = 3
     duration_s: Annotated[float, Gt(0)] = 10.0
@@ -83,7 +86,14 @@ def run_config(options: Compare, variant: Variant, seed: int) -> RunConfig:
     """The settings of one run; only variant and seed differ between runs."""
     base = load_preset(options.task, options.preset)
     given = {"injection": options.injection, "timing": options.timing}
-    changes = {key: value for key, value in given.items() if value is not None}
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if options.beyond_paper and variant is Variant.S3N_FULL:
+        changes |= {
+            "injection": Injection.MASS_MATRIX,
+            "base_coupling": True,
+            "velocity_terms": True,
+            "link_gravity": True,
+        }
     robot = base.robot if options.robot is None else str(options.robot)
     return dataclasses.replace(
         base,

@@ -91,8 +91,8 @@ def pitch_tracking(rec: Recording, window_s: float = 2.0) -> Figure:
     shown = rec.slice_time(rec.time[-1] - window_s)
     error = metrics.rmse(shown.pitch, shown.command["pitch_rad"])
     frequency = rec.meta.get("frequency_hz")
-    title = f"Pitch follows the {frequency:g} Hz command" if frequency else "Pitch and its command"
-    title += f" to {error:.3f} rad RMS in these {window_s:g} s"
+    title = f"{frequency:g} Hz pitch" if frequency else "Pitch"
+    title += f": {error:.3f} rad RMS off the command in these {window_s:g} s"
     if rec.fell:
         title = f"The robot fell {rec.time[-1]:.1f} s after the command's onset"
     fig = new_figure(8.0, 5.0, title)
