@@ -149,12 +149,17 @@ def test_ctrl_c_keeps_the_epoch_and_says_how_to_go_on(tmp_path, monkeypatch, cap
 
     monkeypatch.setattr(checkpoints, "save", save_and_signal)
     folder = tmp_path / "run"
-    with pytest.raises(SystemExit) as stopped:
-        train.main([*SMALL, "--run-dir", str(folder)])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            train.main([*SMALL, "--run-dir", str(folder)])
+        after = signal.getsignal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)  # ignored, where the tests are a background job
     assert stopped.value.code == 130
     assert [p.name for p in (folder / "checkpoints").iterdir()] == ["000000000080"]
     assert f"--resume {folder}" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert after is signal.default_int_handler
     monkeypatch.undo()
     train.main(["--resume", str(tmp_path)])  # a folder of runs will do
     assert checkpoints.load(folder).env_steps == 240

@@ -75,7 +75,8 @@ class Linkage:
     @model_validator(mode="after")
     def _invertible(self) -> Linkage:
         matrix = np.array(self.jacobian)
-        if abs(np.linalg.det(matrix)) < 1e-6 * max(np.abs(matrix).max(), 1e-300) ** 2:
+        (a, b), (c, d) = self.jacobian
+        if abs(a * d - b * c) < 1e-6 * max(np.abs(matrix).max(), 1e-300) ** 2:
             raise ValueError(f"jacobian {matrix.tolist()} is singular: both motors drive the same")
         return self
 

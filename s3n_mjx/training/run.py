@@ -93,8 +93,12 @@ class _StopAfterEpoch:
 
     def __enter__(self) -> _StopAfterEpoch:
         self.asked = False
-        self._main = threading.current_thread() is threading.main_thread()
-        if self._main:
+        # A background job whose shell ignores Ctrl-C for it goes on ignoring it.
+        self._listens = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+        )
+        if self._listens:
             self._old = signal.signal(signal.SIGINT, self._ask)
             # Python calls a handler when compiled code returns, up to an epoch later; the byte
             # that the signal itself writes lets a thread answer at once.
@@ -124,7 +128,7 @@ class _StopAfterEpoch:
             raise KeyboardInterrupt
 
     def __exit__(self, *_: object) -> None:
-        if self._main:
+        if self._listens:
             signal.set_wakeup_fd(self._old_fd)
             signal.signal(signal.SIGINT, self._old)
             os.close(self._write)  # ends the thread
