@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +28,10 @@ from s3n_mjx.evaluation.gaps import pitch_gap
 from s3n_mjx.evaluation.report import Picture, Section, Table, Text, write_report
 from s3n_mjx.files import written_whole
 from s3n_mjx.normalization import Injection, Variant
+from s3n_mjx.reference.closed_chain import ClosedChain
 from s3n_mjx.reference.imperfections import Level
+from s3n_mjx.resources import bundled_robot
+from s3n_mjx.robot.model import load_robot
 from s3n_mjx.simulation.config import Timing
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training import run as runs
@@ -103,6 +107,37 @@ def run_config(options: Compare, variant: Variant, seed: int) -> RunConfig:
     )
 
 
+def changed_files(checkpoint: checkpoints.Checkpoint, config: RunConfig) -> list[str]:
+    """Files of the robot that are not what ``checkpoint`` was trained with."""
+    robot = load_robot(config.robot or bundled_robot())
+    with tempfile.TemporaryDirectory() as folder:
+        now = checkpoints.save_robot(robot, Path(folder) / "robot")
+    then = checkpoint.metadata.get("robot_sha256") or {}
+    # An archive's bytes hold times of day; its robot.yaml is compared all the same.
+    return [n for n in now if not n.endswith(".zip") and then.get(n) != now[n]]
+
+
+def check(options: Compare) -> None:
+    """Refuse before the first training what could only fail after it.
+
+    Raises:
+        UserError: one line.
+    """
+    if options.settle_s >= options.duration_s:
+        raise UserError(
+            f"--settle-s: {options.settle_s:g} s leaves nothing of --duration-s"
+            f" {options.duration_s:g} s"
+        )
+    for variant in options.variants:
+        config = run_config(options, variant, options.seeds[0])
+        env = runs.make_env(config)
+        if options.duration_s < env.dt:
+            raise UserError(
+                f"--duration-s: {options.duration_s:g} s is less than a policy step of {env.dt:g} s"
+            )
+        ClosedChain(env.robot, config.simulation.timestep_s)
+
+
 def trained(config: RunConfig, folder: Path) -> Path:
     """The last checkpoint of the run in ``folder``, trained or trained on as far as need be.
 
@@ -115,7 +150,17 @@ def trained(config: RunConfig, folder: Path) -> Path:
             raise UserError(
                 f"{folder}: holds a run with other settings; name another --out, or remove it"
             )
-        return runs.train(config, folder, runs.resume_from(folder))
+        start = runs.resume_from(folder)
+        env = None
+        if start.checkpoint is not None:
+            if changed_files(start.checkpoint, config):
+                raise UserError(
+                    f"{folder}: trained with other files of the robot"
+                    f" ({', '.join(changed_files(start.checkpoint, config))} changed since);"
+                    " name another --out, or remove it"
+                )
+            env = runs.make_env(config, start.checkpoint.robot)
+        return runs.train(config, folder, start, env=env)
     runs.prepare_folder(folder, config)
     return runs.train(config, folder)
 
@@ -179,13 +224,17 @@ HEADER = (
 
 def rows_of(options: Compare, gaps: Gaps, level: Level, foot: str) -> list[tuple[str, ...]]:
     """A row for each method: mean and sample standard deviation over seeds."""
+
+    def forces_of(variant: Variant) -> list[float]:
+        return [gaps[variant, seed][level]["grf_norm_rmse_n"] for seed in options.seeds]
+
     rows = []
     base = None
+    if Variant.KIN_ONLY in options.variants:
+        base = np.mean(forces_of(Variant.KIN_ONLY))
     for variant in options.variants:
         of = [gaps[variant, seed] for seed in options.seeds]
-        forces = [g[level]["grf_norm_rmse_n"] for g in of]
-        if variant is Variant.KIN_ONLY:
-            base = np.mean(forces)
+        forces = forces_of(variant)
         change = (
             ""
             if base is None or variant is Variant.KIN_ONLY
@@ -218,6 +267,7 @@ def main(args: Sequence[str]) -> None:
         values = getattr(options, name)
         if not values or len(set(values)) != len(values):
             raise UserError(f"--{name}: give at least one, and none twice")
+    check(options)
     gaps: Gaps = {}
     total = len(options.seeds) * len(options.variants)
     for seed in options.seeds:

@@ -133,12 +133,12 @@ def evaluate_against_closed_chain(
 
 
 def evaluate_against_log(
-    checkpoint: checkpoints.Checkpoint, path: Path, duration_s: float, seed: int
+    checkpoint: checkpoints.Checkpoint, path: Path, duration_s: float, settle_s: float, seed: int
 ) -> Trials:
-    """A simulated trial from the command's onset on, beside a measured one.
+    """A simulated trial from the command's onset on, beside a measured one, cut to the same time.
 
     Raises:
-        UserError: the log is not valid, lacks the command's frequency, or has another one.
+        UserError: the log is not valid, too short, or of another command.
     """
     env = nominal_env(checkpoint, at_rest=True)
     robot = env.robot
@@ -155,6 +155,14 @@ def evaluate_against_log(
                 " command, or train for this one"
             )
     duration = min(duration_s, float(log.time[-1]))
+    needed = settle_s + 1.0 / env.meta["frequency_hz"]
+    if log.time[0] > settle_s or duration < needed:
+        raise UserError(
+            f"{path}: covers {log.time[0]:.3f} to {log.time[-1]:.3f} s after the command's onset;"
+            f" at least {settle_s:g} to {needed:g} s are needed (--settle-s {settle_s:g} and one"
+            " period)"
+        )
+    log = log.slice_time(0.0, duration)
     simulated = rollout(env, policy_of(checkpoint, env), 1, duration, seed, phase=0.0)
     return Trials(env, simulated, [log])
 
@@ -192,9 +200,11 @@ def main(args: Sequence[str]) -> None:
     simulation = checkpoint.config.simulation
     print(f"checkpoint {checkpoint.path}: {checkpoint.task}, {simulation.variant} by", end=" ")
     print(f"{simulation.injection}, {checkpoint.env_steps:,} environment steps")
+    log = options.against not in (None, CLOSED_CHAIN)
     print(
-        f"{options.episodes} episodes of {options.duration_s:g} s in the simulator it was trained"
-        f" in, nominal robot, on {runtime.machine()}; compiling",
+        f"{1 if log else options.episodes} episodes of {options.duration_s:g} s"
+        f"{' at most' if log else ''} in the simulator it was trained in, nominal robot, on"
+        f" {runtime.machine()}; compiling",
         flush=True,
     )
     length = options.episodes, options.duration_s, options.seed
@@ -211,7 +221,11 @@ def main(args: Sequence[str]) -> None:
         else:
             against = f"log {options.against}"
             trials = evaluate_against_log(
-                checkpoint, Path(options.against), options.duration_s, options.seed
+                checkpoint,
+                Path(options.against),
+                options.duration_s,
+                options.settle_s,
+                options.seed,
             )
         env, recordings, reference = trials.env, trials.simulated, trials.reference
 
@@ -279,7 +293,8 @@ def _pictures(
 
 def _render(options: Evaluate, env: PitchEnv, recording: Recording, folder: Path) -> Path | None:
     print(f"rendering {options.video_s:g} s at {options.video_speed:g} of real time", flush=True)
-    start = recording.time[0] + options.settle_s
+    settled = recording.duration_s > options.settle_s  # it may have fallen before
+    start = recording.time[0] + (options.settle_s if settled else 0.0)
     outcome = video.render(
         env.normalized.model,
         recording.slice_time(start, start + options.video_s),
@@ -333,7 +348,8 @@ def _report(
             "checkpoint": f"{checkpoint.path.name}, seed {checkpoint.config.seed}",
             "robot": checkpoint.robot.description.name,
             "timing": str(simulation.timing),
-            "episodes": f"{options.episodes} of {options.duration_s:g} s, seed {options.seed}",
+            "episodes": f"{int(figures['episodes'])} of {figures['duration_s']:.2f} s,"
+            f" seed {options.seed}",
             "trained with": ", ".join(f"{k} {v}" for k, v in versions.items()),
         },
     )

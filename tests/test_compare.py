@@ -1,5 +1,6 @@
 """`compare` on a training of seconds: kept runs, tables, and runs that do not fit."""
 
+import hashlib
 import json
 
 import pytest
@@ -83,3 +84,29 @@ def test_mistakes_are_one_line(tmp_path, flags, says):
         compare.main([*flags.split(), "--out", str(tmp_path / "out")])
     assert says in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--duration-s 1 --settle-s 1", "--settle-s: 1 s leaves nothing of --duration-s 1 s"),
+        ("--duration-s 0.01 --settle-s 0", "--duration-s: 0.01 s is less than a policy step"),
+    ],
+)
+def test_nothing_is_trained_for_a_trial_that_cannot_be(tmp_path, flags, says):
+    with pytest.raises(UserError, match=says):
+        compare.main([*flags.split(), "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_of_another_robot_is_not_mixed_in(small):
+    out, flags = small
+    compare.main(flags)
+    meta = next((out / "s3n_act-seed0" / "checkpoints").glob("*240/checkpoint.yaml"))
+    robot = meta.parent / "robot" / "robot.yaml"
+    old = hashlib.sha256(robot.read_bytes()).hexdigest()
+    robot.write_text(robot.read_text() + "# edited\n")
+    new = hashlib.sha256(robot.read_bytes()).hexdigest()
+    meta.write_text(meta.read_text().replace(old, new))
+    with pytest.raises(UserError, match=r"trained with other files of the robot \(robot\.yaml"):
+        compare.main(flags)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from test_metrics import make_recording
 
+from s3n_mjx.evaluation import plots
 from s3n_mjx.evaluation.gaps import pitch_gap
 from s3n_mjx.evaluation.logs import read_log, write_log
 
@@ -71,3 +72,31 @@ def test_a_log_gives_the_same_gap_as_the_recording_behind_it(tmp_path, suffix):
     assert pitch_gap([simulated], [read], SETTLE) == pytest.approx(
         pitch_gap([simulated], [reference], SETTLE), rel=1e-12, nan_ok=True
     )
+
+
+def test_a_slow_log_meets_only_some_phases():
+    """100 Hz of a 5 Hz command are 20 of 72 bins: the gap is over those."""
+    simulated = make_recording()
+    fast = with_force(simulated, [23.0, 34.0])
+    slow = replace(
+        fast,
+        **{name: getattr(fast, name)[::5] for name in fast.array_names()},
+        command={name: signal[::5] for name, signal in fast.command.items()},
+    )
+    gap = pitch_gap([simulated], [slow], SETTLE)
+    assert gap["grf_norm_phase_rmse_n_left"] == pytest.approx(3.0)
+    assert gap["grf_norm_rmse_n_right"] == pytest.approx(4.0)
+
+
+def test_figures_of_a_log_without_plates_or_base():
+    simulated = make_recording()
+    nothing = np.full_like(simulated.foot_force, np.nan)
+    blind = replace(
+        simulated,
+        foot_force=nothing,
+        base_angular_velocity=np.full_like(simulated.base_angular_velocity, np.nan),
+    )
+    groups = {"simulator": [simulated], "log": [blind]}
+    assert "all feet down 100.0 %" in plots.grf_norm(groups, SETTLE).get_suptitle()
+    plots.phase_averaged_pitch_rate(groups, SETTLE)
+    assert np.isnan(pitch_gap([simulated], [blind], SETTLE)["pitch_rate_rmse_percent"])

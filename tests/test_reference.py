@@ -7,7 +7,7 @@ import pytest
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Variant
 from s3n_mjx.reference.closed_chain import ClosedChain, mean_over
-from s3n_mjx.reference.imperfections import LEVELS, Level
+from s3n_mjx.reference.imperfections import LEVELS, Level, disturb_links
 from s3n_mjx.resources import bundled_robot
 from s3n_mjx.robot.model import load_robot
 from s3n_mjx.robot.stand import on_stand
@@ -189,3 +189,17 @@ def test_what_does_not_fit_is_one_line(closed_chain_robot, old, new, says):
 def test_time_step_must_divide_the_control_period(robot):
     with pytest.raises(UserError, match="no whole part"):
         ClosedChain(robot, 0.0031)
+
+
+def test_links_given_by_full_inertia_can_be_disturbed(robot):
+    """As CAD exports write them."""
+    spec = mujoco.MjSpec.from_string("""
+      <mujoco><worldbody><body name="link"><freejoint/>
+        <inertial pos="0 0 0.1" mass="1" fullinertia="0.02 0.03 0.04 0.001 0 0"/>
+      </body></worldbody></mujoco>""")
+    model = spec.compile()
+    rng = np.random.default_rng(0)
+    disturb_links(spec, model, set(), LEVELS[Level.REALISTIC], rng)
+    ratio = spec.compile().body("link").inertia / model.body("link").inertia
+    np.testing.assert_allclose(ratio, ratio[0])
+    assert 0 < abs(ratio[0] - 1) < 0.1

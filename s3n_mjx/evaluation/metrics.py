@@ -221,9 +221,16 @@ def grf_norm_phase_gap(
 def grf_norm_phase_rmse(
     simulated: Recording, reference: Recording, n_bins: int = PHASE_BINS
 ) -> FloatArray:
-    """Root mean square over the cycle of :func:`grf_norm_phase_gap`, shape (nfeet,), in [N]."""
+    """Root mean square over the cycle of :func:`grf_norm_phase_gap`, shape (nfeet,), in [N].
+
+    Over the bins that both have samples in: a slow log meets only some phases of a fast command.
+    NaN for a foot without any.
+    """
     _, gap = grf_norm_phase_gap(simulated, reference, n_bins)
-    return np.sqrt(np.mean(np.square(gap), axis=0))
+    known = np.isfinite(gap)
+    count = known.sum(axis=0)
+    total = np.square(np.where(known, gap, 0.0)).sum(axis=0)
+    return np.where(count > 0, np.sqrt(total / np.maximum(count, 1)), np.nan)
 
 
 def pitch_rate_rmse_percent(simulated: ArrayLike, reference: ArrayLike) -> float:

@@ -123,7 +123,9 @@ def phase_averaged_pitch_rate(recs: Recordings, settle_s: float = 1.0) -> Figure
     """
     groups = _groups(recs, settle_s)
     curves = {k: _cycle(group, [r.pitch_rate for r in group]) for k, group in groups.items()}
-    spans = [np.nanmax(mean) - np.nanmin(mean) for _, mean, _ in curves.values()]
+    # A log without base velocities has no curve.
+    known = [mean[np.isfinite(mean)] for _, mean, _ in curves.values()]
+    spans = [np.ptp(mean) for mean in known if len(mean)] or [np.nan]
     fig = new_figure(7.0, 4.2, f"Pitch rate over one cycle: {_range(spans, 2)} rad/s peak to peak")
     ax = fig.subplots()
     first = next(iter(groups.values()))
@@ -153,7 +155,8 @@ def grf_norm(recs: Recordings, settle_s: float = 1.0) -> Figure:
     kept = [
         100.0 * metrics.contact_kept_fraction(np.concatenate([r.foot_force_norm for r in group]))
         for group in groups.values()
-    ]
+        if all(np.isfinite(r.foot_force).all() for r in group)  # not a log without every plate
+    ] or [np.nan]
     n_columns = 2 if len(feet) == 4 else min(len(feet), 3)  # a quadruped reads best as 2x2
     n_rows = -(-len(feet) // n_columns)
     fig = new_figure(

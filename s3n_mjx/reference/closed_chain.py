@@ -146,7 +146,7 @@ class ClosedChain:
             spec.joint(name).frictionloss += im.coulomb_friction_nm
         if self._on_stand:
             linkage = self._linkage_joints(model, set(robot.joints) | set(motor_joints))
-            clamp(spec, linkage, {})
+            clamp(spec, linkage, self._closed)
         if timestep_s is not None:
             # Loop stiffness is given as a time constant of some steps.
             factor = timestep_s / spec.option.timestep

@@ -77,6 +77,7 @@ def disturb_links(
         body.mass = model.body_mass[index] * mass
         # One factor for all axes keeps the inertia that of a body.
         body.inertia = model.body_inertia[index] * inertia
+        body.fullinertia = np.full(6, np.nan)  # given as moments and a frame from here on
         body.iquat = model.body_iquat[index]
         body.ipos = model.body_ipos[index] + im.link_com_error_m * rng.uniform(-1, 1, 3)
         body.explicitinertial = True

@@ -145,6 +145,11 @@ class Simulation:
             self.model: mjx.Model = mjx.put_model(normalized.tree, impl="jax")
         except NotImplementedError as error:
             raise UserError(f"{robot.path}: MJX cannot simulate this model: {error}") from None
+        if config.base_coupling and mjx.is_sparse(self.model):
+            raise UserError(
+                f"{robot.path}: --base-coupling needs MJX's dense mass matrix; set"
+                ' <option jacobian="dense"/> in the MJCF'
+            )
         self._template = mjx.make_data(self.model)
         self._timestep = config.timestep_s
         self._delay = delay_weights(

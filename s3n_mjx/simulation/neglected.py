@@ -160,6 +160,14 @@ class LinkGravity:
             if model.body_jntnum[body]:
                 if model.jnt_type[first] == mujoco.mjtJoint.mjJNT_FREE:
                     break
+                if (
+                    model.body_jntnum[body] > 1
+                    or model.jnt_type[first] != mujoco.mjtJoint.mjJNT_HINGE
+                ):
+                    raise UserError(
+                        f"--link-gravity: body {model.body(body).name!r} above a pair has other"
+                        " joints than one hinge; give each joint a body of its own"
+                    )
                 address = int(model.jnt_qposadr[first])
                 axis, reference = model.jnt_axis[first], float(model.qpos0[address])
             chain.append(_Hinge(model.body_quat[body], axis, address, reference))

@@ -132,7 +132,9 @@ def explain(setup: Setup, case: Case, reference: Reference) -> Iterator[tuple[st
     yield f"time step {1e3 * fine:g} ms", of(dataclasses.replace(config, timestep_s=fine))
     terms: dict[str, bool] = {"velocity_terms": True}
     yield "with velocity terms", of(dataclasses.replace(config, **terms))
-    if np.any(setup.stand.model.opt.gravity):
+    linkages = setup.stand.description.linkages.values()
+    moments_known = all(linkage.omitted_moment is not None for linkage in linkages)
+    if np.any(setup.stand.model.opt.gravity) and moments_known:
         terms["link_gravity"] = True
         yield "with velocity terms and link gravity", of(dataclasses.replace(config, **terms))
     yield (
