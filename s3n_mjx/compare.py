@@ -25,7 +25,7 @@ from s3n_mjx.errors import UserError
 from s3n_mjx.eval import Trials, evaluate_against_closed_chain
 from s3n_mjx.evaluation import comparison_plots, metrics, plots
 from s3n_mjx.evaluation.gaps import pitch_gap
-from s3n_mjx.evaluation.report import Picture, Section, Table, Text, write_report
+from s3n_mjx.evaluation.report import Picture, Section, Table, Text, text_table, write_report
 from s3n_mjx.files import written_whole
 from s3n_mjx.normalization import Injection, Variant
 from s3n_mjx.reference.closed_chain import ClosedChain
@@ -296,7 +296,7 @@ def _write(options: Compare, gaps: Gaps) -> None:
     for level in options.levels:
         rows = rows_of(options, gaps, level, foot)
         print(f"\nclosed chain, {level}: RMSE over trials, mean ± std over seeds {_list(options)}")
-        print(_columns(header, rows))
+        print(text_table(header, rows))
         sections.append(
             Section(
                 f"Closed chain, {level}",
@@ -304,7 +304,8 @@ def _write(options: Compare, gaps: Gaps) -> None:
             )
         )
     data["gaps"] = {
-        f"{variant}-seed{seed}": _finite(found) for (variant, seed), found in gaps.items()
+        f"{variant}-seed{seed}": {key: metrics.finite(values) for key, values in found.items()}
+        for (variant, seed), found in gaps.items()
     }
     with written_whole(options.out / "compare.json") as temporary:
         temporary.write_text(json.dumps(data, indent=2) + "\n")
@@ -361,23 +362,6 @@ def _list(options: Compare) -> str:
 
 def _versions(metadata: Mapping) -> str:
     return ", ".join(f"{k} {v}" for k, v in (metadata.get("versions") or {}).items())
-
-
-def _finite(found: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
-    return {
-        key: {k: v if v is not None and np.isfinite(v) else None for k, v in values.items()}
-        for key, values in found.items()
-    }
-
-
-def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-    lines = []
-    for row in [header, *rows]:
-        first = row[0].ljust(widths[0])
-        rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join([first, *rest]))
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

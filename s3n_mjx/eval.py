@@ -102,7 +102,7 @@ def evaluate(
     return rollout(env, policy_of(checkpoint, env), episodes, duration_s, seed), env
 
 
-@dataclass(frozen=True, config={"arbitrary_types_allowed": True})
+@dataclasses.dataclass(frozen=True)
 class Trials:
     """Simulated trials and, trial by trial, what the reference did."""
 
@@ -261,10 +261,9 @@ def main(args: Sequence[str]) -> None:
 
 
 def write_json(path: Path, figures: Mapping[str, float]) -> None:
-    """NaN is no JSON: a figure that no sample was left for is null."""
-    finite = {k: v if np.isfinite(v) else None for k, v in figures.items()}
+    """Figures as a JSON object, whole or not at all."""
     with written_whole(path) as temporary:
-        temporary.write_text(json.dumps(finite, indent=2) + "\n")
+        temporary.write_text(json.dumps(metrics.finite(figures), indent=2) + "\n")
 
 
 def _pictures(

@@ -24,7 +24,7 @@ from s3n_mjx.cli import parse_arguments, run
 from s3n_mjx.config_files import STRICT, to_plain
 from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation import plots
-from s3n_mjx.evaluation.report import Picture, Section, Table, Text, write_report
+from s3n_mjx.evaluation.report import Picture, Section, Table, Text, text_table, write_report
 from s3n_mjx.files import written_whole
 from s3n_mjx.normalization import Injection, Variant
 from s3n_mjx.reference.imperfections import Level
@@ -150,19 +150,6 @@ HEADER = (
 )
 
 
-def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns for the terminal, the first three to the left."""
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-    lines = []
-    for row in [header, *rows]:
-        cells = [
-            cell.ljust(width) if i < 3 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
 def as_data(results: Results, rest: Mapping[str, Gap], options: Validate) -> dict:
     """All figures as plain data: RMSEs of both motors, changes against `kin_only` in percent."""
     models = []
@@ -241,15 +228,11 @@ def main(args: Sequence[str]) -> None:
 
     for excited in setup.excitations:
         print(f"\n{_EXCITED[excited]}: RMSE against the reference")
-        print(text_table(HEADER, result_rows(results, excited)))
+        print(text_table(HEADER, result_rows(results, excited), left=3))
     rest_rows = _rest_rows(rest)
     if rest:
         print(f"\nwhat the rest comes from ({best.label}; both motors excited)")
-        print(
-            text_table(
-                ("source", "", "", *_REST_HEADER[1:]), [(r[0], "", "", *r[1:]) for r in rest_rows]
-            )
-        )
+        print(text_table(_REST_HEADER, rest_rows))
     _write(options, setup, results, best, rest)
 
 

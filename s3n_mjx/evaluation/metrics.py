@@ -415,6 +415,11 @@ def _settled_pitch_metrics(settled: Sequence[Recording]) -> dict[str, float]:
     return result
 
 
+def finite(figures: Mapping[str, float | None]) -> dict[str, float | None]:
+    """For JSON, which has no NaN: a figure that no sample was left for is None."""
+    return {k: v if v is not None and np.isfinite(v) else None for k, v in figures.items()}
+
+
 # --- table for the terminal ---------------------------------------------------------------
 
 # key: label, unit, factor from SI, decimals

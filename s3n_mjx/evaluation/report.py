@@ -153,6 +153,19 @@ class Section:
     blocks: tuple[Block, ...]
 
 
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """The same table for the terminal: aligned columns, the first ``left`` of them to the left."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    lines = []
+    for row in [header, *rows]:
+        cells = [
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
 def table_of(metrics: Mapping[str, float], caption: str = "") -> Table:
     """The rows of `metrics.metric_table`, with its labels, units and decimals.
 

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import (
     Injection,
+    PairIncrement,
     PairSplit,
     Variant,
     pair_increment,
     spectral_radius,
     split_increment,
 )
-from s3n_mjx.robot.model import Robot
+from s3n_mjx.robot.model import ResolvedPair, Robot
 from s3n_mjx.simulation.config import SimulationConfig
 
 _POSTURES = 9
@@ -160,13 +161,27 @@ def _pair_splits(robot: Robot, config: SimulationConfig) -> Iterable[PairSplit]:
                 " of its linkage; add it or use s3n_act"
             )
         both = [pair.proximal, pair.distal]
-        motors = robot.motor_inertia[both], robot.motor_damping[both]
-        increment = pair_increment(
-            config.variant, pair.jacobian, *motors, pair.total, pair.serial_link
-        )
         yield split_increment(
-            config.injection, pair.jacobian, *motors, increment, config.lagged_terms
+            config.injection,
+            pair.jacobian,
+            robot.motor_inertia[both],
+            robot.motor_damping[both],
+            increment_of(robot, pair, config.variant),
+            config.lagged_terms,
         )
+
+
+def increment_of(robot: Robot, pair: ResolvedPair, variant: Variant) -> PairIncrement:
+    """What ``variant`` adds to ``pair`` (Eq. 6)."""
+    both = [pair.proximal, pair.distal]
+    return pair_increment(
+        variant,
+        pair.jacobian,
+        robot.motor_inertia[both],
+        robot.motor_damping[both],
+        pair.total,
+        pair.serial_link,
+    )
 
 
 def _write_spec(

@@ -22,9 +22,10 @@ from mujoco.mjx._src.math import axis_angle_to_quat, quat_mul, rotate  # not exp
 from numpy.typing import NDArray
 
 from s3n_mjx.errors import UserError
-from s3n_mjx.normalization import HarmonicMatrix, link_increment, pair_increment
+from s3n_mjx.normalization import link_increment
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.simulation.config import SimulationConfig
+from s3n_mjx.simulation.injection import increment_of
 
 
 def _pair_torques(robot: Robot, torque: jax.Array) -> jax.Array:
@@ -49,15 +50,7 @@ class VelocityTerms:
     @classmethod
     def of(cls, robot: Robot, config: SimulationConfig) -> VelocityTerms:
         """For what ``config.variant`` adds."""
-        increments: list[HarmonicMatrix] = []
-        for pair in robot.pairs:
-            both = [pair.proximal, pair.distal]
-            motors = robot.motor_inertia[both], robot.motor_damping[both]
-            increments.append(
-                pair_increment(
-                    config.variant, pair.jacobian, *motors, pair.total, pair.serial_link
-                ).inertia
-            )
+        increments = [increment_of(robot, p, config.variant).inertia for p in robot.pairs]
         return cls(
             robot,
             np.stack([i.cosine for i in increments], axis=-1).astype(np.float32),
