@@ -1,7 +1,6 @@
 """The contact-free test: S3N brings the serial model to the closed chain, and how near."""
 
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,6 @@ import mujoco
 import numpy as np
 import pytest
 
-from s3n_mjx import validate
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Injection, Variant
 from s3n_mjx.reference.closed_chain import ClosedChain
@@ -152,42 +150,3 @@ def test_gap_leaves_the_settling_out():
     found = gap(ours, theirs, [1, 0])
     np.testing.assert_allclose(found.position_rmse, np.sqrt([(4 + 16) / 2, (1 + 9) / 2]))
     np.testing.assert_allclose(found.torque_rmse, 1.0)
-
-
-def test_command_writes_tables_figures_and_report(tmp_path, capsys):
-    out, data = tmp_path / "out", tmp_path / "figures.json"
-    validate.main(
-        f"--duration-s 0.6 --settle-s 0.06 --stop-hz 10 --timing staggered --no-explain --out {out}"
-        f" --json {data}".split()
-    )
-    printed = capsys.readouterr().out
-    assert "both motors excited" in printed
-    assert str(out) in printed
-    figures = json.loads(data.read_text())
-    labels = {(m["variant"], m["injection"]) for m in figures["models"]}
-    assert labels == {("kin_only", "qfrc_applied")} | {
-        (v, i) for v in ("s3n_act", "s3n_full") for i in ("qfrc_applied", "mass_matrix")
-    }
-    full = figures["models"][-1]
-    assert full["both"]["position_change_percent"] < -80
-    for name in ("report.html", "validate.json", "rmse.png", "error_over_frequency.png"):
-        assert (out / name).stat().st_size > 0
-
-
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        ("--link-gravity", "--link-gravity: needs --gravity"),
-        ("--leg XX", "--leg: no leg 'XX' with a pair; known: FL, FR, RL, RR"),
-        ("--amplitude-rad 2", "--amplitude-rad: 2 rad drives joint"),
-        ("--robot nowhere.yaml", "nowhere.yaml"),
-        ("--level perfect", "--level"),
-    ],
-)
-def test_mistakes_are_one_line_and_leave_nothing(tmp_path, flags, says):
-    out = tmp_path / "out"
-    with pytest.raises(UserError) as caught:
-        validate.main([*flags.split(), "--out", str(out)])
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert not out.exists()
