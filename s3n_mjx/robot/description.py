@@ -6,13 +6,18 @@ their numbers from here.
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import difflib
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt
-from pydantic import model_validator
+from annotated_types import Ge, Gt, MinLen
+from pydantic import BeforeValidator, StringConstraints, model_validator
 from pydantic.dataclasses import dataclass
 
 from s3n_mjx.config_files import STRICT, parse, read_yaml
@@ -20,9 +25,17 @@ from s3n_mjx.errors import UserError
 
 FORMAT = 1
 
+# Relative; a number and its entry in `identified` are the same up to this.
+SAME = 1e-6
+
 Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
 Row = tuple[float, float]
+Line = Annotated[str, StringConstraints(pattern=r"^[^\r\n]+$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+# The way to a value through names and places in lists: ("motors", "drive", "rotor_inertia").
+Keys = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -116,6 +129,49 @@ class Leg:
     randomized_links: tuple[str, ...] = ()  # bodies that leg-link randomization changes
 
 
+def _date_text(value: Any) -> Any:
+    # YAML takes a date without quotes for more than text.
+    return value.isoformat() if type(value) is datetime.date else value
+
+
+@dataclass(frozen=True, config=STRICT)
+class SourceFile:
+    """A file that a number was identified from; named for the reader, never opened."""
+
+    file: Line
+    sha256: Sha256
+
+
+@dataclass(frozen=True, config=STRICT)
+class Provenance:
+    """Where an identified number comes from; value and interval in the number's own unit."""
+
+    value: float
+    interval: Row  # 95 %, (low, high)
+    date: Annotated[str, BeforeValidator(_date_text)]  # ISO, 2026-01-31
+    sources: Annotated[tuple[SourceFile, ...], MinLen(1)]
+    method: Line
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Provenance:
+        low, high = self.interval
+        room = SAME * max(abs(self.value), abs(low), abs(high))  # for rounding
+        if not low <= high:
+            raise ValueError(f"interval [{low:g}, {high:g}] is not [low, high]")
+        if not low - room <= self.value <= high + room:
+            raise ValueError(
+                f"value {self.value:g} is outside its interval [{low:g}, {high:g}];"
+                " give both in the same unit"
+            )
+        try:
+            iso = datetime.date.fromisoformat(self.date).isoformat()
+        except ValueError:
+            iso = None
+        if iso != self.date:
+            raise ValueError(f"date {self.date!r} is not an ISO date such as 2026-01-31")
+        return self
+
+
 @dataclass(frozen=True, config=STRICT)
 class RobotDescription:
     """Contents of `robot.yaml`."""
@@ -131,6 +187,9 @@ class RobotDescription:
     legs: tuple[Leg, ...]
     linkages: dict[str, Linkage] = field(default_factory=dict)
     closed_chain: str | None = None  # MJCF of the real mechanism, relative to this file
+    # Which of the numbers above were identified, and how; by dotted path, such as
+    # `motors.drive.rotor_inertia` or `linkages.parallelogram.jacobian.0.1`.
+    identified: dict[str, Provenance] = field(default_factory=dict)
 
     @model_validator(mode="after")
     def _references(self) -> RobotDescription:
@@ -172,6 +231,58 @@ class RobotDescription:
                         f" joints {', '.join(names)}"
                     )
         return self
+
+    @model_validator(mode="after")
+    def _identified_as_stated(self) -> RobotDescription:
+        known = numbers(self) if self.identified else {}
+        for path, entry in self.identified.items():
+            if path not in known:
+                raise ValueError(
+                    f"identified.{path}: no such number in the file; {suggestion(path, known)}"
+                )
+            if not math.isclose(entry.value, known[path], rel_tol=SAME):
+                raise ValueError(
+                    f"identified.{path}: {path} is {known[path]:.7g}, identified was"
+                    f" {entry.value:.7g}; it was edited after identification; remove the entry"
+                    " or restore the value"
+                )
+        return self
+
+
+def number_paths(value: Any) -> Iterator[tuple[Keys, float]]:
+    """Keys that lead to each number that can be identified, and the number (SI, delay in ms)."""
+    if isinstance(value, float):
+        yield (), value
+        return
+    if dataclasses.is_dataclass(value):
+        names = [f.name for f in dataclasses.fields(value) if f.name != "identified"]
+        items = [(name, getattr(value, name)) for name in names]
+    elif isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, tuple):
+        items = list(enumerate(value))
+    else:
+        return
+    for key, child in items:
+        for rest, number in number_paths(child):
+            yield (key, *rest), number
+
+
+def dotted(parts: Keys) -> str:
+    """Keys as one text: `motors.drive.rotor_inertia`."""
+    return ".".join(map(str, parts))
+
+
+def numbers(description: RobotDescription) -> dict[str, float]:
+    """Every number that can be identified, by its dotted path (SI, delay in ms)."""
+    return {dotted(parts): number for parts, number in number_paths(description)}
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """What a misspelt ``name`` may have meant."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
 
 
 def load_description(path: Path) -> RobotDescription:

@@ -27,7 +27,7 @@ import mujoco
 import yaml
 
 from s3n_mjx import __version__
-from s3n_mjx.config_files import dump_yaml, parse, to_plain
+from s3n_mjx.config_files import parse, to_plain
 from s3n_mjx.errors import UserError
 from s3n_mjx.robot.model import Robot, load_robot, load_spec
 from s3n_mjx.simulation.injection import NormalizedModel
@@ -86,8 +86,11 @@ def save_robot(robot: Robot, folder: Path) -> dict[str, str]:
         else:
             renamed[key] = f"{key}.xml"
             shutil.copyfile(source, folder / renamed[key])
-    description = dataclasses.replace(robot.description, **renamed)
-    (folder / "robot.yaml").write_text(dump_yaml(description))
+    contents = to_plain(dataclasses.replace(robot.description, **renamed))
+    if not contents["identified"]:
+        # The file of a robot without it stays what it was, so that older runs can go on.
+        del contents["identified"]
+    (folder / "robot.yaml").write_text(yaml.safe_dump(contents, sort_keys=False, width=100))
     return {file.name: _sha256(file.read_bytes()) for file in sorted(folder.iterdir())}
 
 
