@@ -60,7 +60,7 @@ endef
 # Hash checking wants each package named once, and one lock already holds the other's packages.
 RUNTIME_LOCK := $(if $(filter cuda,$(ACCELERATOR)),requirements-cuda.lock,requirements.lock)
 
-.PHONY: help setup setup-dev train eval compare validate test test-slow test-e2e lint bench lock assets wheel clean
+.PHONY: help setup setup-dev train eval compare validate identify test test-slow test-e2e lint bench lock assets wheel clean
 .PHONY: stale-venv
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -100,6 +100,9 @@ validate: $(RUNTIME) ## compare the legs' dynamics with the closed chain: ROBOT=
 compare: $(RUNTIME) ## train all methods and compare their gaps: TASK=pitch PRESET= ROBOT= ARGS=
 	$(PY) -m s3n_mjx.compare --task '$(TASK)' $(if $(PRESET),--preset '$(PRESET)') \
 		$(if $(ROBOT),--robot '$(ROBOT)') $(ARGS)
+
+identify: $(RUNTIME) ## identify motors and a leg of the stand-in, and validate the result: ROBOT= ARGS=
+	$(PY) -m s3n_mjx.identify loop $(if $(ROBOT),--robot '$(ROBOT)') $(ARGS)
 
 test: $(DEV) ## run the tests
 	$(PY) -m pytest $(ARGS)

@@ -27,6 +27,7 @@ VERBS = {
     "eval": "evaluate a checkpoint",
     "compare": "train the paper's methods and compare their gaps to the reference",
     "validate": "compare the legs' dynamics with the closed chain, without contact",
+    "identify": "motors, delay and leg inertia from measured frequency responses",
 }
 
 

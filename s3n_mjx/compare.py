@@ -58,8 +58,8 @@ class Compare:
         variants: methods to compare.
         injection: how S3N's terms enter; by default that of the preset.
         timing: of the control loop; by default that of the preset.
-        beyond_paper: give s3n_full what the paper's terms leave out, by mass_matrix: base coupling,
-            velocity terms and link gravity.
+        beyond_paper: give s3n_full what the paper's terms leave out, by mass_matrix with staggered
+            timing: base coupling, velocity terms and link gravity.
         levels: of the closed-chain reference.
         trials: of each policy.
         duration_s: of a trial.
@@ -94,6 +94,7 @@ def run_config(options: Compare, variant: Variant, seed: int) -> RunConfig:
     if options.beyond_paper and variant is Variant.S3N_FULL:
         changes |= {
             "injection": Injection.MASS_MATRIX,
+            "timing": Timing.STAGGERED,
             "base_coupling": True,
             "velocity_terms": True,
             "link_gravity": True,

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from s3n_mjx.errors import UserError
-from s3n_mjx.reference.imperfections import LEVELS, Level, disturb_links
+from s3n_mjx.reference.imperfections import LEVELS, Level, add_friction, disturb_links
+from s3n_mjx.robot.loops import close_loops
 from s3n_mjx.robot.model import Robot, load_spec
-from s3n_mjx.robot.stand import clamp
+from s3n_mjx.robot.stand import clamp, drop_idle_loops
 
 Array = NDArray[np.float64]
 
@@ -39,6 +39,7 @@ class Samples:
     joint_position: Array  # (N, nu) rad, serial coordinates
     joint_velocity: Array  # (N, nu) rad/s
     motor_torque: Array  # (N, nu) N m, actuator coordinates, after clip and delay
+    motor_command: Array  # (N, nu) N m, actuator coordinates, after clip, before the delay
     base: Array  # (N, 7) m and wxyz; (N, 0) on a stand
     base_velocity: Array  # (N, 6) m/s world, rad/s body; (N, 0) on a stand
     foot_force: Array  # (N, nfeet, 3) N, world frame, from the floor on the foot
@@ -143,10 +144,13 @@ class ClosedChain:
             key.ctrl, key.act = [], []
         disturb_links(spec, model, {robot.description.trunk}, im, self._rng)
         for name in motor_joints:
-            spec.joint(name).frictionloss += im.coulomb_friction_nm
+            add_friction(
+                spec.joint(name), im.coulomb_friction_nm, timestep_s or spec.option.timestep
+            )
         if self._on_stand:
             linkage = self._linkage_joints(model, set(robot.joints) | set(motor_joints))
             clamp(spec, linkage, self._closed)
+            drop_idle_loops(spec)
         if timestep_s is not None:
             # Loop stiffness is given as a time constant of some steps.
             factor = timestep_s / spec.option.timestep
@@ -224,21 +228,14 @@ class ClosedChain:
             data.qpos[model.jnt_qposadr[i]] = self._closed[model.joint(i).name]
         if base is not None and not self._on_stand:
             data.qpos[:7] = base
-        free = np.setdiff1d(model.jnt_qposadr[hinges], self._qpos)
-
-        def residual(values: Array) -> Array:
-            data.qpos[free] = values
-            mujoco.mj_fwdPosition(model, data)
-            return data.efc_pos[: data.ne].copy()
+        free = np.setdiff1d(model.jnt_dofadr[hinges], self._dof).astype(np.int64)
 
         # In small moves from where the loops are closed, so that none flips to its other branch.
         start = data.qpos[self._qpos].copy()
         moves = max(1, math.ceil(np.abs(joints - start).max() / _ASSEMBLY_MOVE_RAD))
         for move in range(1, moves + 1):
             data.qpos[self._qpos] = start + (joints - start) * move / moves
-            if len(free):
-                found = least_squares(residual, data.qpos[free].copy(), method="lm", xtol=1e-12)
-                residual(found.x)
+            close_loops(model, data, free)
         error = self.loop_error()
         if error > _ASSEMBLY_TOLERANCE_M:
             raise UserError(
@@ -261,7 +258,7 @@ class ClosedChain:
         """
         self.assemble(joints, base)
         mujoco.mj_forward(self.model, self.data)
-        self._command = self._position_loop(target)
+        self._command = self._position_loop(target, np.zeros(len(self.robot.joints)))
         self._line = deque([self._command] * self._delay_steps)
 
     def _noisy(self, values: Array, sigma: float) -> Array:
@@ -279,10 +276,11 @@ class ClosedChain:
         velocity = self.data.qvel[self._motor_dof]
         return position, self._noisy(velocity, self.imperfections.velocity_noise_rad_s)
 
-    def _position_loop(self, target: Array) -> Array:
+    def _position_loop(self, target: Array, feedforward: Array) -> Array:
         robot = self.robot
         position, velocity = self._motors()
         command = robot.kp * (robot.actuator_map @ target - position) - robot.kd * velocity
+        command += feedforward
         return np.clip(command, -robot.torque_limit, robot.torque_limit)
 
     def observe(self) -> tuple[Array, Array]:
@@ -301,29 +299,32 @@ class ClosedChain:
                 )
         return qpos, qvel
 
-    def run(self, target: Array, control_steps: int) -> Samples:
+    def run(self, target: Array, control_steps: int, feedforward: Array | float = 0.0) -> Samples:
         """Hold ``target`` for some periods of the position loop.
 
         Args:
             target: (nu,) rad, serial coordinates; or (control_steps, nu), one for each period.
             control_steps: how many periods.
+            feedforward: N m, actuator coordinates, added to the loop's torque; shaped as target.
         """
         robot, data, im = self.robot, self.data, self.imperfections
         targets = np.broadcast_to(target, (control_steps, len(robot.joints)))
+        added = np.broadcast_to(feedforward, targets.shape)
         count = control_steps * self.steps_per_control
         nu, nfeet = len(robot.joints), len(robot.feet)
-        position, velocity, torque = (np.empty((count, nu)) for _ in range(3))
+        position, velocity, torque, command = (np.empty((count, nu)) for _ in range(4))
         floating = 0 if self._on_stand else 7
         base, base_velocity = np.empty((count, floating)), np.empty((count, max(floating - 1, 0)))
         force, qpos = np.zeros((count, nfeet, 3)), np.empty((count, self.model.nq))
         for k in range(count):
             if k % self.steps_per_control == 0:
-                self._command = self._position_loop(targets[k // self.steps_per_control])
+                period = k // self.steps_per_control
+                self._command = self._position_loop(targets[period], added[period])
             self._line.append(self._command)
             applied = self._line.popleft()
             position[k], velocity[k] = data.qpos[self._qpos], data.qvel[self._dof]
             base[k], base_velocity[k] = data.qpos[:floating], data.qvel[: base_velocity.shape[1]]
-            qpos[k], torque[k] = data.qpos, applied
+            qpos[k], torque[k], command[k] = data.qpos, applied, self._command
             data.qfrc_applied[self._motor_dof] = applied
             mujoco.mj_step(self.model, data)
             if data.ncon:
@@ -333,6 +334,7 @@ class ClosedChain:
             joint_position=self._noisy(position, im.encoder_noise_rad),
             joint_velocity=self._noisy(velocity, im.velocity_noise_rad_s),
             motor_torque=self._noisy(torque, im.torque_noise_nm),
+            motor_command=command,
             base=base,
             base_velocity=base_velocity,
             foot_force=force,

@@ -53,6 +53,23 @@ LEVELS: dict[Level, Imperfections] = {
 }
 
 
+def add_friction(joint: mujoco.MjsJoint, torque: float, timestep: float) -> None:
+    """Coulomb friction on a joint, in place.
+
+    MuJoCo's friction opposes ``acceleration + b velocity`` with ``b`` the inverse of its time
+    constant: with the default of 20 ms, a motor that accelerates at 100 rad/s^2 would feel it
+    against its velocity only above 1 rad/s.
+
+    Args:
+        joint: edited.
+        torque: N m, added to what it has.
+        timestep: s; the time constant is two of them, the least that is stable.
+    """
+    if torque:
+        joint.frictionloss += torque
+        joint.solref_friction[:] = [2.0 * timestep, 1.0]
+
+
 def disturb_links(
     spec: mujoco.MjSpec, model: mujoco.MjModel, spared: set[str], imperfections: Imperfections, rng
 ) -> None:

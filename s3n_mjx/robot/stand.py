@@ -40,6 +40,24 @@ def clamp(spec: mujoco.MjSpec, movable: Set[str], angles: Mapping[str, float]) -
         spec.delete(joint)
 
 
+def drop_idle_loops(spec: mujoco.MjSpec) -> None:
+    """Delete equalities among bodies that no longer move, in place: they constrain nothing."""
+    model = spec.compile()
+    for i in reversed(range(model.neq)):
+        if _is_static(model, i):
+            spec.delete(spec.equalities[i])
+
+
+def _is_static(model: mujoco.MjModel, equality: int) -> bool:
+    ids = [int(model.eq_obj1id[equality]), int(model.eq_obj2id[equality])]
+    kind = model.eq_objtype[equality]
+    if kind == int(mujoco.mjtObj.mjOBJ_SITE):
+        ids = [int(model.site_bodyid[i]) for i in ids]
+    elif kind != int(mujoco.mjtObj.mjOBJ_BODY):
+        return False
+    return all(model.body_weldid[i] == 0 for i in ids if i >= 0)
+
+
 def _turn(body, model: mujoco.MjModel, joint, angle: float) -> None:
     """Pose of ``body`` with its hinge turned by ``angle`` rad, as its new rest pose."""
     rotation, quaternion, anchor = np.zeros(4), np.zeros(4), np.zeros(3)
@@ -54,17 +72,19 @@ def _turn(body, model: mujoco.MjModel, joint, angle: float) -> None:
     body.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
 
 
-def on_stand(robot: Robot, gravity: bool = True) -> Robot:
+def on_stand(robot: Robot, gravity: bool = True, leg: str | None = None) -> Robot:
     """The robot with its trunk clamped and every joint but those of the pairs welded at home.
 
     Args:
         robot: free-standing; not changed.
         gravity: whether it has weight there. Without, as with the legs' planes level.
+        leg: weld the pairs of all other legs, too.
 
     Raises:
         UserError: no leg has a coupled pair.
     """
-    kept = np.array([i for p in robot.pairs for i in (p.proximal, p.distal)], dtype=np.int64)
+    pairs = [pair for pair in robot.pairs if leg in (None, pair.leg)]
+    kept = np.array([i for p in pairs for i in (p.proximal, p.distal)], dtype=np.int64)
     if not len(kept):
         raise UserError(f"{robot.path}: no leg has a `pair`; there is no linkage to test")
     names = tuple(robot.joints[i] for i in kept)
@@ -76,6 +96,7 @@ def on_stand(robot: Robot, gravity: bool = True) -> Robot:
             spec.delete(actuator)
     for sensor in list(spec.sensors):  # they may be of what is gone
         spec.delete(sensor)
+    drop_idle_loops(spec)
     if not gravity:
         spec.option.gravity = [0.0, 0.0, 0.0]
     model = spec.compile()
@@ -102,6 +123,6 @@ def on_stand(robot: Robot, gravity: bool = True) -> Robot:
         torque_limit=robot.torque_limit[kept],
         kp=robot.kp[kept],
         kd=robot.kd[kept],
-        pairs=tuple(moved(pair) for pair in robot.pairs),
+        pairs=tuple(moved(pair) for pair in pairs),
         home_qpos=home_qpos,
     )

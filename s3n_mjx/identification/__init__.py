@@ -1,0 +1,1 @@
+"""Robot parameters from measured frequency responses (paper, section IV)."""
