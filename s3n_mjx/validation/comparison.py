@@ -181,7 +181,9 @@ def explain(setup: Setup, case: Case, reference: Reference) -> Iterator[tuple[st
 
     yield "as it is", of(config)
     if not reference.recorded:
-        description = dataclasses.replace(setup.stand.description, torque_delay_ms=0.0)
+        description = dataclasses.replace(
+            setup.stand.description, torque_delay_ms=0.0, identified={}
+        )
         undelayed = dataclasses.replace(setup.stand, description=description)
         yield "no torque delay", of(config, dataclasses.replace(only, stand=undelayed))
     # The simulator runs its position loop once a step: below the period of a log's loop, which
