@@ -352,7 +352,13 @@ def _write(options: Compare, gaps: Gaps) -> None:
         f"{options.task}: four methods against the closed chain",
         f"{len(options.seeds)} training seeds, preset {options.preset}.",
         tuple(sections),
-        {"seeds": _list(options), "versions": _versions(first.metadata)},
+        {
+            "seeds": _list(options),
+            "terms": "s3n_full with base coupling, velocity terms and link gravity"
+            if options.beyond_paper
+            else "the paper's",
+            "versions": _versions(first.metadata),
+        },
     )
     print(f"\nresults: {options.out} (report.html, compare.json, *.png)")
 

@@ -231,7 +231,7 @@ def test_ideal_leg(leg_logs, stand):
 
 
 def test_what_biases_m12(leg_logs, stand):
-    """A held command taken for a continuous one: half a sample of delay, and coupling suffers."""
+    """A held command taken for a continuous one: half a sample of delay, and less inertia."""
     pair = stand.pairs[0]
     smooth = [dataclasses.replace(log, held=False) for log in leg_logs]
     held = identify_leg(leg_logs, MOTORS, pair.jacobian).inertia["m12"].value

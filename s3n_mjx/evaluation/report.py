@@ -224,7 +224,7 @@ _STYLE = """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
 body {
-  max-width: 54rem; margin: 0 auto; padding: 1.5rem 1rem 3rem;
+  max-width: 68rem; margin: 0 auto; padding: 1.5rem 1rem 3rem;
   background: var(--page); color: var(--ink);
   font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
   overflow-wrap: break-word;
