@@ -415,6 +415,83 @@ def _settled_pitch_metrics(settled: Sequence[Recording]) -> dict[str, float]:
     return result
 
 
+# --- one robot's answer to a velocity command ---------------------------------------------------
+
+
+def circle_command(recording: Recording) -> tuple[float, float]:
+    """Commanded v_x in [m/s] and w_z in [rad/s] of a recording's metadata.
+
+    Raises:
+        ValueError: it has none.
+    """
+    try:
+        return recording.meta["vx_command_m_s"], recording.meta["wz_command_rad_s"]
+    except KeyError as missing:
+        raise ValueError(f"the recording's meta has no {missing}, so no circle command") from None
+
+
+def circle_metrics(recordings: Sequence[Recording], settle_s: float = 1.0) -> dict[str, float]:
+    """How one robot follows a constant v_x and w_z, pooled over episodes.
+
+    Errors, contact, RMS torque and height are pooled over all samples from `settle_s` on; falls,
+    peak torque and duration are of the whole episodes. Where no sample is left, a figure is NaN.
+
+    Args:
+        recordings: one per episode, of one robot and one command, which `meta` has.
+        settle_s: start of each episode that is left out, in [s].
+
+    Returns:
+        Flat dict, units in the names; `tracking_e_rmse_percent` is Eq. 34 with the errors against
+        the command in the place of the gap to a reference, NaN for a command of zero.
+
+    Raises:
+        ValueError: no recording, or recordings of different robots or commands.
+    """
+    if not recordings:
+        raise ValueError("no recording to evaluate")
+    command = circle_command(recordings[0])
+    for r in recordings:
+        _check_same_feet(r, recordings[0])
+        if circle_command(r) != command:
+            raise ValueError(f"commands differ: {circle_command(r)} and {command}")
+    result: dict[str, float] = {"episodes": len(recordings)}
+    result["falls"] = sum(r.fell for r in recordings)
+    result["duration_s"] = float(np.mean([r.duration_s for r in recordings]))
+    settled = after_settling(recordings, settle_s)
+    if settled:
+        result |= _settled_circle_metrics(settled, *command)
+    else:
+        result |= dict.fromkeys(_settled_circle_metrics([recordings[0]], *command), np.nan)
+    result["torque_peak_nm"] = float(max(np.max(np.abs(r.motor_torque)) for r in recordings))
+    return result
+
+
+def _settled_circle_metrics(
+    settled: Sequence[Recording], vx_command: float, wz_command: float
+) -> dict[str, float]:
+    velocity = np.concatenate([r.body_velocity for r in settled])
+    yaw_rate = np.concatenate([r.yaw_rate for r in settled])
+    result = {
+        "vx_mean_m_s": float(velocity[:, 0].mean()),
+        "wz_mean_rad_s": float(yaw_rate.mean()),
+        "vx_rmse_m_s": root_mean_square(velocity[:, 0] - vx_command),
+        "vy_rms_m_s": root_mean_square(velocity[:, 1]),
+        "wz_rmse_rad_s": root_mean_square(yaw_rate - wz_command),
+    }
+    result["tracking_e_rmse_percent"] = (
+        e_rmse(result["vx_rmse_m_s"], result["wz_rmse_rad_s"], vx_command, wz_command)
+        if vx_command and wz_command
+        else np.nan
+    )
+    force = np.concatenate([r.foot_force_norm for r in settled])
+    for foot, fraction in zip(settled[0].foot_names, contact_fractions(force), strict=True):
+        result[f"contact_kept_fraction_{foot}"] = float(fraction)
+    result["torque_rms_nm"] = root_mean_square(np.concatenate([r.motor_torque for r in settled]))
+    height = np.concatenate([r.base_position[:, 2] for r in settled])
+    result["base_height_mean_m"] = float(height.mean())
+    return result
+
+
 def finite(figures: Mapping[str, float | None]) -> dict[str, float | None]:
     """For JSON, which has no NaN: a figure that no sample was left for is None."""
     return {k: v if v is not None and np.isfinite(v) else None for k, v in figures.items()}
@@ -440,6 +517,12 @@ _LABELS: dict[str, tuple[str, str, float, int]] = {
     "torque_peak_nm": ("motor torque, peak", "N m", 1.0, 2),
     "base_height_mean_m": ("trunk height, mean", "m", 1.0, 3),
     "base_drift_m": ("drift over an episode", "m", 1.0, 3),
+    "vx_mean_m_s": ("forward velocity, mean", "m/s", 1.0, 3),
+    "wz_mean_rad_s": ("yaw rate, mean", "rad/s", 1.0, 3),
+    "vx_rmse_m_s": ("forward velocity error, RMS", "m/s", 1.0, 3),
+    "vy_rms_m_s": ("sideways velocity, RMS", "m/s", 1.0, 3),
+    "wz_rmse_rad_s": ("yaw rate error, RMS", "rad/s", 1.0, 3),
+    "tracking_e_rmse_percent": ("E_RMSE of tracking the command", "%", 1.0, 2),
     "trials": ("trials", "", 1.0, 0),
     "reference_falls": ("falls of the reference", "", 1.0, 0),
     "grf_norm_rmse_n": ("ground reaction force norm, RMSE", "N", 1.0, 2),
@@ -448,6 +531,14 @@ _LABELS: dict[str, tuple[str, str, float, int]] = {
     "grf_norm_phase_rmse_n_std": ("  std over trials", "N", 1.0, 2),
     "pitch_rate_rmse_percent": ("pitch rate, RMSE of peak to peak", "%", 1.0, 2),
     "pitch_rate_rmse_percent_std": ("  std over trials", "%", 1.0, 2),
+    "e_vx_m_s": ("forward velocity, RMSE", "m/s", 1.0, 3),
+    "e_vx_m_s_std": ("  std over trials", "m/s", 1.0, 3),
+    "e_wz_rad_s": ("yaw rate, RMSE", "rad/s", 1.0, 3),
+    "e_wz_rad_s_std": ("  std over trials", "rad/s", 1.0, 3),
+    "e_rmse_percent": ("E_RMSE (Eq. 34)", "%", 1.0, 2),
+    "e_rmse_percent_std": ("  std over trials", "%", 1.0, 2),
+    "e_phi_percent": ("E_phi (Eq. 36)", "%", 1.0, 2),
+    "e_phi_percent_std": ("  std over trials", "%", 1.0, 2),
 }
 _FOOT_LABELS = {
     "contact_kept_fraction": "  on the ground",

@@ -188,15 +188,109 @@ def grf_norm(recs: Recordings, settle_s: float = 1.0) -> Figure:
     return fig
 
 
-_TRAINING_PANELS = (
-    ("eval/episode_reward", "episode\nreward", 1.0),
-    ("eval/pitch_rmse_rad", "pitch error,\nRMS [rad]", 1.0),
-    ("eval/contact_kept_fraction", "all feet on the\nground [%]", 100.0),
+def velocity_tracking(recs: Recordings, settle_s: float = 1.0, window_s: float = 10.0) -> Figure:
+    """Forward velocity and yaw rate against the command over the first episode of each label.
+
+    Args:
+        recs: recordings of one command, or such a sequence for each label.
+        settle_s: start of each episode that the title's figures leave out, in [s].
+        window_s: how much of the episodes is shown, in [s].
+    """
+    firsts = {label: group[0] for label, group in _groups(recs, 0.0).items()}
+    first = next(iter(firsts.values()))
+    shown = first.slice_time(first.time[0], first.time[0] + window_s)
+    title = f"The robot fell {first.time[-1]:.1f} s after the command's onset"
+    settled = metrics.after_settling([shown], settle_s)
+    if settled and not first.fell:
+        forward = metrics.rmse(settled[0].body_velocity[:, 0], settled[0].command["vx_m_s"])
+        yaw = metrics.rmse(settled[0].yaw_rate, settled[0].command["wz_rad_s"])
+        title = f"{forward:.3f} m/s and {yaw:.3f} rad/s RMS off the command"
+        title += f" after the first {settle_s:g} s"
+    fig = new_figure(8.0, 5.0, title)
+    top, bottom = fig.subplots(2, 1, sharex=True)
+    top.plot(shown.time, shown.command["vx_m_s"], **_COMMAND)
+    bottom.plot(shown.time, shown.command["wz_rad_s"], **_COMMAND)
+    for (label, rec), colour in zip(firsts.items(), PALETTE, strict=False):
+        rec = rec.slice_time(rec.time[0], rec.time[0] + window_s)
+        line = {"color": colour, "linewidth": 1.2, "label": label or "robot"}
+        top.plot(rec.time, rec.body_velocity[:, 0], **line)
+        bottom.plot(rec.time, rec.yaw_rate, **line)
+    style_axes(top, ylabel="forward velocity [m/s]")
+    style_axes(bottom, xlabel="time since the command's onset [s]", ylabel="yaw rate [rad/s]")
+    fig.legend(
+        *top.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9,
+        frameon=False,
+    )  # fmt: skip
+    return fig
+
+
+def path(recs: Recordings) -> Figure:
+    """Top view of where the trunk went, all episodes, each from its own start and heading."""
+    groups = _groups(recs, 0.0)
+    episodes = sum(len(group) for group in groups.values())
+    fallen = sum(r.fell for group in groups.values() for r in group)
+    fig = new_figure(6.0, 6.0, f"Path of the trunk: {episodes} episodes, {fallen} falls")
+    ax = fig.subplots()
+    for (label, group), colour in zip(groups.items(), PALETTE, strict=False):
+        for i, r in enumerate(group):
+            w, x, y, z = r.base_quaternion[0]
+            yaw = np.arctan2(2.0 * (w * z + x * y), w * w + x * x - y * y - z * z)
+            turn = np.array([[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]])
+            points = (r.base_position[:, :2] - r.base_position[0, :2]) @ turn
+            name = label or "robot" if i == 0 else "_"  # matplotlib leaves these out of legends
+            ax.plot(*points.T, color=colour, linewidth=1.2, alpha=0.8, label=name)
+    first = next(iter(groups.values()))[0]
+    vx, wz = metrics.circle_command(first)
+    if wz:
+        angle = wz * np.linspace(0.0, first.duration_s, 361)
+        ax.plot(vx / wz * np.sin(angle), vx / wz * (1.0 - np.cos(angle)), **_COMMAND)
+    ax.plot(0.0, 0.0, marker="o", color="0.35", markersize=5)
+    ax.set_aspect("equal", adjustable="datalim")
+    style_axes(ax, "forward of the start [m]", "left of the start [m]")
+    fig.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    return fig
+
+
+def phase_gap(phase: FloatArray, trials: FloatArray) -> Figure:
+    """Velocity gap over the phase of the circular command (as the paper's Fig. 12).
+
+    Args:
+        phase: bin centres, shape (n_bins,), in [rad].
+        trials: gap of each trial, shape (n_trials, n_bins), in [percent]; NaN in empty bins.
+    """
+    if not len(trials):
+        raise ValueError("no trial to draw")
+    known = np.isfinite(trials).all(axis=1)
+    cycle = trials[known].mean() if known.any() else np.nan
+    fig = new_figure(5.5, 5.5, f"Velocity gap over the circle: E_phi {cycle:.1f} %")
+    ax = fig.subplots(subplot_kw={"projection": "polar"})
+    closed = np.append(phase, phase[0] + 2.0 * np.pi)
+    for gap in trials:
+        ax.plot(closed, np.append(gap, gap[0]), color=PALETTE[0], linewidth=0.8, alpha=0.35)
+    if known.any():
+        mean = trials[known].mean(axis=0)
+        ax.plot(closed, np.append(mean, mean[0]), color=PALETTE[0], linewidth=2.0)
+    ax.set_ylim(bottom=0.0)
+    ax.tick_params(labelsize=9)
+    return fig
+
+
+_REWARD_PANEL = ("eval/episode_reward", "episode\nreward", 1.0)
+# The first whose figures a run has logged; the first of all before there are any.
+_TASK_PANELS = (
+    (
+        ("eval/pitch_rmse_rad", "pitch error,\nRMS [rad]", 1.0),
+        ("eval/contact_kept_fraction", "all feet on the\nground [%]", 100.0),
+    ),
+    (
+        ("eval/velocity_rmse_m_s", "velocity error,\nRMS [m/s]", 1.0),
+        ("eval/yaw_rate_rmse_rad_s", "yaw rate error,\nRMS [rad/s]", 1.0),
+    ),
 )
 
 
 def training_curve(rows: Sequence[Mapping[str, float | None]]) -> Figure:
-    """Reward, pitch error and kept contact over environment steps.
+    """Reward and the task's own figures over environment steps.
 
     Args:
         rows: the evaluations of `metrics.jsonl`, with "env_steps", "wall_s" and "eval/..."
@@ -215,8 +309,11 @@ def training_curve(rows: Sequence[Mapping[str, float | None]]) -> Figure:
         if np.isfinite(wall := column("wall_s")[last]):
             title += f" and {wall / 60.0:.1f} min"
     fig = new_figure(7.0, 6.0, title)
-    axes = fig.subplots(len(_TRAINING_PANELS), 1, sharex=True)
-    for ax, (key, label, factor), colour in zip(axes, _TRAINING_PANELS, PALETTE, strict=False):
+    logged = {key for row in rows for key in row}
+    known_tasks = [panels for panels in _TASK_PANELS if any(key in logged for key, *_ in panels)]
+    panels = (_REWARD_PANEL, *(known_tasks or _TASK_PANELS)[0])
+    axes = fig.subplots(len(panels), 1, sharex=True)
+    for ax, (key, label, factor), colour in zip(axes, panels, PALETTE, strict=False):
         values = column(key) * factor
         known = np.isfinite(values)  # rows without an evaluation must not break the line
         ax.plot(steps[known], values[known], color=colour, linewidth=1.8, marker="o", markersize=3)

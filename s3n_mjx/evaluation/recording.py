@@ -51,8 +51,9 @@ class Recording:
         base_angular_velocity: shape (T, 3), in [rad/s], body frame.
         foot_force: shape (T, nfeet, 3), in [N], force of the ground on the foot, world frame.
         qpos: shape (T, nq), the model's configuration, for rendering only.
-        command: signals of shape (T,); for pitching "pitch_rad" and "pitch_rate_rad_s".
-        meta: scalars of the episode, such as "frequency_hz" and "amplitude_rad".
+        command: signals of shape (T,); for pitching "pitch_rad" and "pitch_rate_rad_s", for a
+            circle "vx_m_s" and "wz_rad_s".
+        meta: scalars of the episode, such as "frequency_hz" or "vx_command_m_s".
         fell: whether the episode ended in a fall.
 
     Raises:
@@ -153,6 +154,19 @@ class Recording:
         roll = self.roll
         _, w_y, w_z = self.base_angular_velocity.T
         return np.cos(roll) * w_y - np.sin(roll) * w_z
+
+    @property
+    def body_velocity(self) -> FloatArray:
+        """Shape (T, 3), in [m/s]: linear velocity in the body frame, forward, left, up."""
+        w, xyz = self.base_quaternion[:, :1], self.base_quaternion[:, 1:]
+        squared = np.sum(self.base_quaternion**2, axis=1, keepdims=True)
+        twice = 2.0 * np.cross(self.base_linear_velocity, xyz) / squared
+        return self.base_linear_velocity + w * twice + np.cross(twice, xyz)
+
+    @property
+    def yaw_rate(self) -> FloatArray:
+        """Shape (T,), in [rad/s]: about the body's own vertical axis, as a gyro reads it."""
+        return self.base_angular_velocity[:, 2]
 
     @property
     def foot_force_norm(self) -> FloatArray:
