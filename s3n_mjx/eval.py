@@ -20,14 +20,14 @@ from pydantic.dataclasses import dataclass
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
 from s3n_mjx.cli import parse_arguments, run
 from s3n_mjx.config_files import STRICT
-from s3n_mjx.envs.pitch import PitchEnv
+from s3n_mjx.envs.base import RobotEnv
 from s3n_mjx.envs.randomization import LegRandomization
 from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation import metrics, plots, report, video
-from s3n_mjx.evaluation.gaps import pitch_gap
 from s3n_mjx.evaluation.logs import read_log, write_log
 from s3n_mjx.evaluation.recording import Recording
 from s3n_mjx.evaluation.rollout import rollout
+from s3n_mjx.evaluation.tasks import EVALUATIONS, Groups
 from s3n_mjx.files import written_whole
 from s3n_mjx.reference.imperfections import Level
 from s3n_mjx.reference.rollout import rollout_reference
@@ -74,21 +74,24 @@ class Evaluate:
     video_speed: Annotated[float, Gt(0)] = 0.25
 
 
-def nominal_env(checkpoint: checkpoints.Checkpoint, at_rest: bool = False) -> PitchEnv:
-    """The checkpoint's task on the nominal robot, whatever its legs were randomized to.
+def nominal_env(checkpoint: checkpoints.Checkpoint, at_rest: bool = False) -> RobotEnv:
+    """The checkpoint's task as it is evaluated, on the nominal robot.
 
     Args:
         checkpoint: read back.
         at_rest: let episodes begin without velocity, as a robot on the ground does.
     """
-    config = dataclasses.replace(checkpoint.config, leg_randomization=LegRandomization.NONE)
+    task = checkpoint.config.env.evaluated()
     if at_rest:
-        body = dataclasses.replace(config.env.body, reset_velocity_noise=0.0)
-        config = dataclasses.replace(config, env=dataclasses.replace(config.env, body=body))
+        body = dataclasses.replace(task.body, reset_velocity_noise=0.0)
+        task = dataclasses.replace(task, body=body)
+    config = dataclasses.replace(
+        checkpoint.config, leg_randomization=LegRandomization.NONE, env=task
+    )
     return runs.make_env(config, checkpoint.robot)
 
 
-def policy_of(checkpoint: checkpoints.Checkpoint, env: PitchEnv) -> Policy:
+def policy_of(checkpoint: checkpoints.Checkpoint, env: RobotEnv) -> Policy:
     """The checkpoint's deterministic policy."""
     params = load_params(checkpoint, env.observation_size, env.action_size)
     return make_policy(checkpoint.config.ppo, params, env.observation_size, env.action_size)
@@ -96,7 +99,7 @@ def policy_of(checkpoint: checkpoints.Checkpoint, env: PitchEnv) -> Policy:
 
 def evaluate(
     checkpoint: checkpoints.Checkpoint, episodes: int, duration_s: float, seed: int
-) -> tuple[list[Recording], PitchEnv]:
+) -> tuple[list[Recording], RobotEnv]:
     """Recordings of a checkpoint's deterministic policy, and the environment they are from."""
     env = nominal_env(checkpoint)
     return rollout(env, policy_of(checkpoint, env), episodes, duration_s, seed), env
@@ -106,7 +109,7 @@ def evaluate(
 class Trials:
     """Simulated trials and, trial by trial, what the reference did."""
 
-    env: PitchEnv
+    env: RobotEnv
     simulated: list[Recording]
     reference: list[Recording]
 
@@ -143,7 +146,7 @@ def evaluate_against_log(
     env = nominal_env(checkpoint, at_rest=True)
     robot = env.robot
     log = read_log(path, robot.joints, robot.feet, robot.torque_limit)
-    for key, value in env.meta.items():
+    for key, value in env.command_meta.items():
         logged = log.meta.get(key)
         if logged is None:
             raise UserError(
@@ -155,7 +158,7 @@ def evaluate_against_log(
                 " command, or train for this one"
             )
     duration = min(duration_s, float(log.time[-1]))
-    needed = settle_s + 1.0 / env.meta["frequency_hz"]
+    needed = settle_s + env.period_s
     if log.time[0] > settle_s or duration < needed:
         raise UserError(
             f"{path}: covers {log.time[0]:.3f} to {log.time[-1]:.3f} s after the command's onset;"
@@ -163,7 +166,8 @@ def evaluate_against_log(
             " period)"
         )
     log = log.slice_time(0.0, duration)
-    simulated = rollout(env, policy_of(checkpoint, env), 1, duration, seed, phase=0.0)
+    phase, _ = env.command_at(0.0, log.meta)
+    simulated = rollout(env, policy_of(checkpoint, env), 1, duration, seed, phase)
     return Trials(env, simulated, [log])
 
 
@@ -229,12 +233,13 @@ def main(args: Sequence[str]) -> None:
             )
         env, recordings, reference = trials.env, trials.simulated, trials.reference
 
-    figures = metrics.pitch_metrics(recordings, options.settle_s)
+    task = EVALUATIONS[checkpoint.task]
+    figures = task.metrics(recordings, options.settle_s)
     print()
     print(metrics.metric_table(figures))
     gap: dict[str, float] = {}
     if reference:
-        gap = pitch_gap(recordings, reference, options.settle_s)
+        gap = task.gap(recordings, reference, options.settle_s)
         print(f"\ngap to the reference ({against})")
         print(metrics.metric_table(gap))
     print()
@@ -249,7 +254,8 @@ def main(args: Sequence[str]) -> None:
         for name, group in (("simulated", recordings), ("reference", reference)):
             for number, recording in enumerate(group):
                 write_log(recording, folder / "logs" / f"{name}_{number}.csv")
-    pictures = _pictures(options, recordings, reference, against)
+    groups = Groups(recordings, reference, against)
+    pictures = task.pictures(groups, options.settle_s)
     rows = read_rows(checkpoint.path.parent.parent / runs.METRICS_FILE)
     if rows:
         pictures["training_curve"] = plots.training_curve(rows), "How it was learnt"
@@ -266,31 +272,7 @@ def write_json(path: Path, figures: Mapping[str, float]) -> None:
         temporary.write_text(json.dumps(metrics.finite(figures), indent=2) + "\n")
 
 
-def _pictures(
-    options: Evaluate, recordings: list[Recording], reference: list[Recording], against: str
-) -> dict[str, tuple[Figure, str]]:
-    """By file name: figure and caption."""
-    settle = options.settle_s
-    groups: plots.Recordings = recordings
-    if reference:
-        groups = {"simulator": recordings, against: reference}
-    return {
-        "pitch_tracking": (
-            plots.pitch_tracking(recordings[0]),
-            "Pitch and pitch rate of the first episode in the simulator",
-        ),
-        "pitch_rate": (
-            plots.phase_averaged_pitch_rate(groups, settle),
-            "Pitch rate over one cycle of the command (as Fig. 10 of the paper)",
-        ),
-        "grf_norm": (
-            plots.grf_norm(groups, settle),
-            "Norm of each foot's ground reaction force over one cycle (as Fig. 11)",
-        ),
-    }
-
-
-def _render(options: Evaluate, env: PitchEnv, recording: Recording, folder: Path) -> Path | None:
+def _render(options: Evaluate, env: RobotEnv, recording: Recording, folder: Path) -> Path | None:
     print(f"rendering {options.video_s:g} s at {options.video_speed:g} of real time", flush=True)
     settled = recording.duration_s > options.settle_s  # it may have fallen before
     start = recording.time[0] + (options.settle_s if settled else 0.0)
@@ -318,17 +300,8 @@ def _report(
 ) -> None:
     simulation = checkpoint.config.simulation
     sections = [report.Section("In the simulator", (report.table_of(figures),))]
-    summary = (
-        f"Pitch error {figures['pitch_rmse_rad']:.4f} rad RMS with all feet down"
-        f" {100 * figures['contact_kept_fraction']:.1f} % of the time."
-    )
     if gap:
         sections.append(report.Section(f"Gap to the {against}", (report.table_of(gap),)))
-        summary += (
-            f" Ground reaction forces differ from the reference ({against}) by"
-            f" {gap['grf_norm_rmse_n']:.2f} N RMS, the pitch rate by"
-            f" {gap['pitch_rate_rmse_percent']:.1f} % of its peak to peak."
-        )
     blocks: list[report.Block] = [
         report.Picture(figure, caption, caption) for figure, caption in pictures.values()
     ]
@@ -341,7 +314,7 @@ def _report(
     report.write_report(
         folder / "report.html",
         f"{checkpoint.task}: {simulation.variant} by {simulation.injection}",
-        summary,
+        EVALUATIONS[checkpoint.task].summary(figures, gap, against),
         tuple(sections),
         {
             "checkpoint": f"{checkpoint.path.name}, seed {checkpoint.config.seed}",

@@ -1,12 +1,13 @@
-"""What every task shares: the robot, its simulation, actions, proprioception, falls.
+"""What every task shares: the robot, its simulation, actions, proprioception, falls, the step.
 
 A task's file has its command, observation, reward and termination; this one has no reward.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import brax.envs
 import jax
@@ -20,7 +21,7 @@ from pydantic.dataclasses import dataclass
 
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.envs import randomization
-from s3n_mjx.envs.randomization import LegRandomization
+from s3n_mjx.envs.randomization import LegRandomization, RandomizationConfig
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Variant
 from s3n_mjx.resources import bundled_robot
@@ -32,6 +33,8 @@ from s3n_mjx.simulation.control import (
     StepRecord,
 )
 from s3n_mjx.simulation.injection import normalize, stability_margin, unstable_message
+
+Weight = Annotated[float, Ge(0)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -59,20 +62,19 @@ def task_state(state: State) -> TaskState:
     return cast(TaskState, state.pipeline_state)
 
 
-def default_randomization(variant: Variant) -> LegRandomization:
-    """``kin_only_hr`` is ``kin_only`` trained with Heavy Leg-Rand (Table III)."""
-    if variant is Variant.KIN_ONLY_HR:
-        return LegRandomization.HEAVY_LEG_RAND
-    return LegRandomization.NONE
-
-
 @struct.dataclass
 class TaskState:
     """A task's `pipeline_state`; all of it starts over at an automatic reset."""
 
     simulation: SimulationState
     action: jax.Array  # (nu,), the last one
-    phase: jax.Array  # () rad, of the command
+    phase: jax.Array  # () rad, of the task's clock
+    command: jax.Array  # (n,), what this episode commands beside the clock
+
+
+def finite(value: jax.Array) -> jax.Array:
+    """Zero where a diverged robot has no number."""
+    return jnp.where(jnp.isfinite(value), value, 0.0)
 
 
 def rotate_inverse(quaternion: jax.Array, vector: jax.Array) -> jax.Array:
@@ -96,31 +98,43 @@ class RobotEnv(brax.envs.Env):
     Args:
         robot: a resolved robot, or the path of its description; the bundled one by default.
         simulation: dynamics and control loop.
-        body: actions, resets and falls.
-        leg_randomization: Table III by name; None takes that of the variant, which is
-            `heavy_leg_rand` for `kin_only_hr` and `none` for the others.
+        task: the task's config, with `body`, `randomization` and `reward` among its fields.
+        leg_randomization: Table III by name; None takes `heavy_leg_rand` for `kin_only_hr`, and
+            for the other variants what the paper trained the task with.
 
     Raises:
         UserError: the robot and the settings do not go together.
     """
 
+    # Figures of training by their names in `state.metrics`; Brax divides what ends in `per_step`
+    # by the steps.
+    figures: ClassVar[dict[str, Figure]] = {}
+    # Of all variants but `kin_only_hr` (section VI-A).
+    usual_leg_randomization: ClassVar[LegRandomization] = LegRandomization.NONE
+
     def __init__(
         self,
-        robot: Robot | str | Path | None = None,
-        simulation: SimulationConfig = SimulationConfig(),
-        body: BodyConfig = BodyConfig(),
-        leg_randomization: LegRandomization | None = None,
+        robot: Robot | str | Path | None,
+        simulation: SimulationConfig,
+        task: Any,
+        leg_randomization: LegRandomization | None,
     ):
         if not isinstance(robot, Robot):
             robot = load_robot(robot or bundled_robot())
         self.robot = robot
-        self.body = body
+        self.task = task
+        self.body: BodyConfig = task.body
+        self.randomization: RandomizationConfig = task.randomization
         self.normalized = normalize(robot, simulation)
         self.simulation = Simulation(self.normalized)
         # Settable: brax's DomainRandomizationVmapWrapper puts its own model here.
         self.sys: mjx.Model = self.simulation.model
         if leg_randomization is None:
-            leg_randomization = default_randomization(simulation.variant)
+            # `kin_only_hr` is `kin_only` trained with Heavy Leg-Rand (Table III).
+            heavy = simulation.variant is Variant.KIN_ONLY_HR
+            leg_randomization = (
+                LegRandomization.HEAVY_LEG_RAND if heavy else self.usual_leg_randomization
+            )
         self.leg_randomization = leg_randomization
         self._bodies = randomization.randomized_bodies(robot)
         self.stability_margin = self.normalized.stability_margin
@@ -137,6 +151,11 @@ class RobotEnv(brax.envs.Env):
             if self.stability_margin >= 1.0:
                 raise UserError(unstable_message(self.normalized, self.stability_margin))
         self._home_height = float(robot.home_qpos[2])
+        self._trunk = robot.model.body(robot.description.trunk).id
+        self._grip = np.array(
+            [robot.model.geom(name).id for name in (robot.description.floor, *robot.feet)]
+        )
+        self._sensor_noise = self.randomization.sensor_noise(len(robot.joints))
         self._static_foot_load = robot.mass * 9.81 / len(robot.feet)
 
     @property
@@ -178,6 +197,10 @@ class RobotEnv(brax.envs.Env):
                 self._ranges,
                 randomization.nominal_links(self.normalized.model, self._bodies),
             )
+        info |= randomization.sample_surroundings(jax.random.fold_in(key, 1), self.randomization)
+        if self.randomization.every_step:
+            # In `info`, which an automatic reset keeps: every episode has its own pushes.
+            info["random_key"] = jax.random.fold_in(key, 2)
         return self.simulation.init(qpos, qvel, self.simulation.standing_target), info
 
     def joint_targets(self, action: jax.Array) -> jax.Array:
@@ -185,14 +208,121 @@ class RobotEnv(brax.envs.Env):
         of standing."""
         return self.simulation.standing_target + self.body.action_scale_rad * action
 
-    def _advance(self, state: State, action: jax.Array) -> tuple[SimulationState, StepRecord]:
+    # --- what a task says of itself
+
+    @property
+    def clock_hz(self) -> float:
+        """Frequency of the clock that `TaskState.phase` is the phase of."""
+        raise NotImplementedError
+
+    def start(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Phase () in rad and command (n,) that an episode begins with."""
+        raise NotImplementedError
+
+    def observe(self, state: TaskState) -> jax.Array:
+        """What the policy sees, without noise, (observation_size,); proprioception first."""
+        raise NotImplementedError
+
+    def reward_terms(
+        self, before: TaskState, state: TaskState, record: StepRecord
+    ) -> dict[str, jax.Array]:
+        """Unweighted terms by the names of the task's weights; penalties are negative."""
+        raise NotImplementedError
+
+    def figure_values(self, state: TaskState, record: StepRecord) -> dict[str, jax.Array]:
+        """This step's part of each of `figures`."""
+        raise NotImplementedError
+
+    def ended(self, state: TaskState, record: StepRecord) -> jax.Array:
+        """Whether the episode ends here; time running out is the wrapper's."""
+        return self.fallen(state.simulation)
+
+    # --- what a recording of the task says of its command
+
+    @property
+    def period_s(self) -> float:
+        """One cycle of the command in s; a comparison needs as much."""
+        raise NotImplementedError
+
+    @property
+    def command_meta(self) -> dict[str, float]:
+        """What a log's metadata must say for its command to be the one that is evaluated."""
+        raise NotImplementedError
+
+    def onset(self, phase: float) -> float:
+        """Time in s, counted from the command's onset, at which an episode begins."""
+        raise NotImplementedError
+
+    def meta(self, phase: float, command: np.ndarray) -> dict[str, float]:
+        """Scalars that tell the command of an episode which began at ``phase``."""
+        raise NotImplementedError
+
+    def command_at(self, time: float, meta: Mapping[str, float]) -> tuple[float, np.ndarray]:
+        """Phase in rad and command (n,) at ``time`` in s, from what :meth:`meta` gave."""
+        raise NotImplementedError
+
+    def command_signals(self, time: np.ndarray, meta: Mapping[str, float]) -> dict[str, np.ndarray]:
+        """Command at ``time`` in s from its onset, by the names that recordings use."""
+        raise NotImplementedError
+
+    # --- reset and step
+
+    def reset(self, rng: jax.Array) -> State:
+        """A robot near home at the task's start."""
+        key, key_start = jax.random.split(rng)
+        simulation, info = self._reset_simulation(key)
+        phase, command = self.start(key_start)
+        start = TaskState(simulation, jnp.zeros(self.action_size), phase, command)
+        zero = jnp.zeros(())
+        metrics = {f"reward/{name}": zero for name in vars(self.task.reward)}
+        metrics |= dict.fromkeys(self.figures, zero)
+        return State(cast(Any, start), self.observe(start), zero, zero, metrics, info)
+
+    def step(self, state: State, action: jax.Array) -> State:
         """One policy step."""
-        model = self.sys
-        if "leg_links" in state.info:
-            model = randomization.with_links(model, self._bodies, state.info["leg_links"])
-        return self.simulation.control_step(
-            model, task_state(state).simulation, self.joint_targets(action)
+        return self.step_recorded(state, action)[0]
+
+    def step_recorded(self, state: State, action: jax.Array) -> tuple[State, StepRecord]:
+        """One policy step, and what happened in each of its simulation steps."""
+        action = jnp.clip(action, -1.0, 1.0)
+        before = task_state(state)
+        simulation, key_noise = before.simulation, None
+        if self.randomization.every_step:
+            key, key_push, key_noise = jax.random.split(state.info["random_key"], 3)
+            state.info.update(random_key=key)
+            simulation = randomization.pushed(key_push, simulation, self.randomization, self.dt)
+        simulation, record = self.simulation.control_step(
+            self._model(state.info), simulation, self.joint_targets(action)
         )
+        phase = before.phase + 2.0 * jnp.pi * self.clock_hz * self.dt
+        reached = TaskState(simulation, action, jnp.mod(phase, 2.0 * jnp.pi), before.command)
+
+        terms = self.reward_terms(before, reached, record)
+        weights = vars(self.task.reward)
+        # A diverged robot ends its episode, and none of its numbers reach learner or metrics.
+        rewards = {name: finite(weights[name] * value) for name, value in terms.items()}
+        figures = self.figure_values(reached, record)
+        # Extended, never replaced: brax's wrappers keep their own keys there.
+        state.metrics.update({f"reward/{name}": value for name, value in rewards.items()})
+        state.metrics.update({name: finite(value) for name, value in figures.items()})
+        observation = self.observe(reached)
+        if key_noise is not None and self._sensor_noise.any():
+            noise = jax.random.uniform(key_noise, self._sensor_noise.shape, minval=-1.0)
+            observation = observation.at[: noise.size].add(self._sensor_noise * noise)
+        after = cast(Any, state).replace(
+            pipeline_state=reached,
+            obs=observation,
+            reward=jnp.sum(jnp.stack(list(rewards.values()))),
+            done=self.ended(reached, record).astype(jnp.float32),
+        )
+        return after, record
+
+    def _model(self, info: Mapping[str, Any]) -> mjx.Model:
+        """The environment's own robot and floor."""
+        model = self.sys
+        if "leg_links" in info:
+            model = randomization.with_links(model, self._bodies, info["leg_links"])
+        return randomization.with_surroundings(model, self._trunk, self._grip, info)
 
     def _proprioception(self, simulation: SimulationState) -> jax.Array:
         """What the robot's own sensors give, (6 + 2 nu,): gyro, gravity, joints, joint rates."""
@@ -202,7 +332,7 @@ class RobotEnv(brax.envs.Env):
                 qvel[3:6],  # body frame, as a gyro reads it
                 rotate_inverse(simulation.qpos[3:7], jnp.array([0.0, 0.0, -1.0])),
                 simulation.qpos[robot.qpos_index] - robot.home_joints.astype(np.float32),
-                0.1 * qvel[robot.dof_index],
+                randomization.JOINT_RATE_SCALE * qvel[robot.dof_index],
             ]
         )
 

@@ -7,32 +7,39 @@ for contact; the margin on each foot's load makes that trade before a foot lifts
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from annotated_types import Ge
-from brax.envs.base import State
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from s3n_mjx.config_files import STRICT
-from s3n_mjx.envs.base import BodyConfig, Figure, RobotEnv, TaskState, pitch_and_roll, task_state
-from s3n_mjx.envs.randomization import LegRandomization
+from s3n_mjx.envs.base import (
+    BodyConfig,
+    Figure,
+    RobotEnv,
+    TaskState,
+    Weight,
+    finite,
+    pitch_and_roll,
+)
+from s3n_mjx.envs.randomization import LegRandomization, RandomizationConfig
 from s3n_mjx.evaluation.metrics import CONTACT_THRESHOLD_N
 from s3n_mjx.robot.description import Positive
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.simulation.config import SimulationConfig
 from s3n_mjx.simulation.control import StepRecord
 
-Weight = Annotated[float, Ge(0)]
-
 
 @dataclass(frozen=True, config=STRICT)
 class PitchReward:
-    """Weights of the terms; each term's sign and unit are in :meth:`PitchEnv._reward_terms`."""
+    """Weights of the terms; each term's sign and unit are in :meth:`PitchEnv.reward_terms`."""
 
     pitch: Weight = 2.0
     pitch_rate: Weight = 0.5
@@ -56,10 +63,11 @@ class PitchConfig:
     contact_margin: Annotated[float, Ge(0)] = 0.6  # of a foot's static load
     reward: PitchReward = Field(default_factory=PitchReward)
     body: BodyConfig = Field(default_factory=BodyConfig)
+    randomization: RandomizationConfig = Field(default_factory=RandomizationConfig)
 
-
-def _finite(value: jax.Array) -> jax.Array:
-    return jnp.where(jnp.isfinite(value), value, 0.0)
+    def evaluated(self) -> PitchConfig:
+        """The task on the nominal robot."""
+        return dataclasses.replace(self, randomization=RandomizationConfig())
 
 
 class PitchEnv(RobotEnv):
@@ -70,7 +78,6 @@ class PitchEnv(RobotEnv):
         task: command and reward.
     """
 
-    # By their names in `state.metrics`; Brax divides what ends in `per_step` by the steps.
     figures: ClassVar = {
         "pitch_error_squared_per_step": Figure("pitch_rmse_rad", "pitch error [rad]", root=True),
         "contact_kept_per_step": Figure("contact_kept_fraction", "contact kept"),
@@ -83,8 +90,7 @@ class PitchEnv(RobotEnv):
         task: PitchConfig = PitchConfig(),
         leg_randomization: LegRandomization | None = None,
     ):
-        super().__init__(robot, simulation, task.body, leg_randomization)
-        self.task = task
+        super().__init__(robot, simulation, task, leg_randomization)
 
     def command(self, phase: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Commanded pitch in rad and its rate in rad/s at ``phase`` in rad."""
@@ -92,65 +98,38 @@ class PitchEnv(RobotEnv):
         rate = task.amplitude_rad * 2.0 * jnp.pi * task.frequency_hz
         return task.amplitude_rad * jnp.sin(phase), rate * jnp.cos(phase)
 
-    def command_signals(self, time: np.ndarray) -> dict[str, np.ndarray]:
-        """Command at ``time`` in s from its onset, by the names that recordings use."""
+    @property
+    def clock_hz(self) -> float:
+        return self.task.frequency_hz
+
+    def start(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """A random phase of the command; nothing else varies."""
+        return jax.random.uniform(key, maxval=2.0 * jnp.pi), jnp.zeros(0)
+
+    @property
+    def period_s(self) -> float:
+        return 1.0 / self.task.frequency_hz
+
+    @property
+    def command_meta(self) -> dict[str, float]:
+        return {"frequency_hz": self.task.frequency_hz, "amplitude_rad": self.task.amplitude_rad}
+
+    def onset(self, phase: float) -> float:
+        """A recording counts its time from phase 0."""
+        return phase / (2.0 * np.pi * self.task.frequency_hz)
+
+    def meta(self, phase: float, command: np.ndarray) -> dict[str, float]:
+        return self.command_meta
+
+    def command_at(self, time: float, meta: Mapping[str, float]) -> tuple[float, np.ndarray]:
+        return float(np.mod(2.0 * np.pi * self.task.frequency_hz * time, 2.0 * np.pi)), np.zeros(0)
+
+    def command_signals(self, time: np.ndarray, meta: Mapping[str, float]) -> dict[str, np.ndarray]:
         rate = 2.0 * np.pi * self.task.frequency_hz
         return {
             "pitch_rad": self.task.amplitude_rad * np.sin(rate * time),
             "pitch_rate_rad_s": self.task.amplitude_rad * rate * np.cos(rate * time),
         }
-
-    @property
-    def meta(self) -> dict[str, float]:
-        """What a recording of this task says of its command."""
-        return {"frequency_hz": self.task.frequency_hz, "amplitude_rad": self.task.amplitude_rad}
-
-    def reset(self, rng: jax.Array) -> State:
-        """A robot near home at a random phase of the command."""
-        key, key_phase = jax.random.split(rng)
-        simulation, info = self._reset_simulation(key)
-        start = TaskState(
-            simulation=simulation,
-            action=jnp.zeros(self.action_size),
-            phase=jax.random.uniform(key_phase, maxval=2.0 * jnp.pi),
-        )
-        zero = jnp.zeros(())
-        metrics = {f"reward/{name}": zero for name in vars(self.task.reward)}
-        metrics |= dict.fromkeys(self.figures, zero)
-        return State(cast(Any, start), self.observe(start), zero, zero, metrics, info)
-
-    def step(self, state: State, action: jax.Array) -> State:
-        """One policy step."""
-        return self.step_recorded(state, action)[0]
-
-    def step_recorded(self, state: State, action: jax.Array) -> tuple[State, StepRecord]:
-        """One policy step, and what happened in each of its simulation steps."""
-        action = jnp.clip(action, -1.0, 1.0)
-        before = task_state(state)
-        simulation, record = self._advance(state, action)
-        phase = before.phase + 2.0 * jnp.pi * self.task.frequency_hz * self.dt
-        reached = TaskState(simulation, action, jnp.mod(phase, 2.0 * jnp.pi))
-
-        terms = self._reward_terms(before, reached, record)
-        weights = vars(self.task.reward)
-        # A diverged robot ends its episode, and none of its numbers reach learner or metrics.
-        rewards = {name: _finite(weights[name] * value) for name, value in terms.items()}
-        fallen = self.fallen(simulation)
-        pitch, _ = pitch_and_roll(simulation.qpos[3:7])
-        touching = jnp.linalg.norm(record.foot_force, axis=-1) > CONTACT_THRESHOLD_N
-        # Extended, never replaced: brax's wrappers keep their own keys there.
-        state.metrics.update({f"reward/{name}": value for name, value in rewards.items()})
-        state.metrics.update(
-            pitch_error_squared_per_step=_finite((self.command(reached.phase)[0] - pitch) ** 2),
-            contact_kept_per_step=jnp.mean(jnp.all(touching, axis=-1)),
-        )
-        after = cast(Any, state).replace(
-            pipeline_state=reached,
-            obs=self.observe(reached),
-            reward=jnp.sum(jnp.stack(list(rewards.values()))),
-            done=fallen.astype(jnp.float32),
-        )
-        return after, record
 
     def observe(self, state: TaskState) -> jax.Array:
         """What the policy sees, (observation_size,)."""
@@ -158,12 +137,11 @@ class PitchEnv(RobotEnv):
         command = jnp.stack([jnp.sin(state.phase), jnp.cos(state.phase), pitch, rate])
         observation = [self._proprioception(state.simulation), state.action, command]
         # Far beyond what a robot can do; keeps the running normalization sane after a divergence.
-        return jnp.clip(_finite(jnp.concatenate(observation)), -100.0, 100.0)
+        return jnp.clip(finite(jnp.concatenate(observation)), -100.0, 100.0)
 
-    def _reward_terms(
+    def reward_terms(
         self, before: TaskState, state: TaskState, record: StepRecord
     ) -> dict[str, jax.Array]:
-        """Unweighted terms, each a scalar; penalties are negative."""
         task, qpos = self.task, state.simulation.qpos
         qvel = self.simulation.velocity(state.simulation)
         pitch, roll = pitch_and_roll(qpos[3:7])
@@ -189,4 +167,12 @@ class PitchEnv(RobotEnv):
             "posture": -(roll**2 + 0.01 * height**2),  # rad^2, and height in units of 0.05 m
             "action_rate": -jnp.sum((state.action - before.action) ** 2),
             "torque": -jnp.mean(jnp.sum(record.motor_torque**2, axis=-1)),  # (N m)^2
+        }
+
+    def figure_values(self, state: TaskState, record: StepRecord) -> dict[str, jax.Array]:
+        pitch, _ = pitch_and_roll(state.simulation.qpos[3:7])
+        touching = jnp.linalg.norm(record.foot_force, axis=-1) > CONTACT_THRESHOLD_N
+        return {
+            "pitch_error_squared_per_step": (self.command(state.phase)[0] - pitch) ** 2,
+            "contact_kept_per_step": jnp.mean(jnp.all(touching, axis=-1)),
         }

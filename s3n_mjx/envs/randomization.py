@@ -1,16 +1,18 @@
-"""Leg-link randomization (S3N paper, Table III): masses, centres of mass, inertias of leg links.
+"""Domain randomization: leg links (S3N paper, Table III), floor, payload, pushes, sensor noise.
 
-Each environment draws once, at its first reset, from its own key, and keeps its robot across
-episodes; so every device has its own robots, and a seed gives every method the same ones. The
-lagged S3N terms stay those of the nominal model.
+Each environment draws robot and floor once, at its first reset, from its own key, and keeps them
+across episodes; pushes and sensor noise it draws anew at every step. So every device has its own
+robots, and a seed gives every method the same ones. The lagged S3N terms stay those of the nominal
+model.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import Annotated, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +20,16 @@ import mujoco
 import numpy as np
 from flax import struct
 from mujoco import mjx
+from pydantic import AfterValidator
+from pydantic.dataclasses import dataclass
 
+from s3n_mjx.config_files import STRICT
+from s3n_mjx.robot.description import NonNegative, Positive
 from s3n_mjx.robot.model import Robot
+from s3n_mjx.simulation.control import SimulationState
+
+# Joint rates are observed in units of 10 rad/s.
+JOINT_RATE_SCALE = 0.1
 
 
 class LegRandomization(StrEnum):
@@ -30,7 +40,7 @@ class LegRandomization(StrEnum):
     HEAVY_LEG_RAND = "heavy_leg_rand"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class LegRandomizationRanges:
     """Half-width of the CoM offset in m per axis; factors on inertia (about the CoM) and mass."""
 
@@ -114,3 +124,98 @@ def corner_models(
         copy.body_inertia[bodies] *= inertia
         copy.body_ipos[bodies] += shift
         yield copy
+
+
+# --- contact and base, the same for all methods (section VI-A) ---------------------------------
+
+
+def ordered(bounds: tuple[float, float]) -> tuple[float, float]:
+    """A range as it is, or a ValueError for one upside down."""
+    if not bounds[0] <= bounds[1]:
+        raise ValueError(f"lower bound {bounds[0]:g} is above the upper one, {bounds[1]:g}")
+    return bounds
+
+
+# A payload only adds inertia, so it never brings the lagged terms nearer to their limit.
+PositiveRange = Annotated[tuple[Positive, Positive], AfterValidator(ordered)]
+NonNegativeRange = Annotated[tuple[NonNegative, NonNegative], AfterValidator(ordered)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class RandomizationConfig:
+    """Ranges that environments draw from, uniformly; all of them are off by default."""
+
+    friction_scale: PositiveRange = (1.0, 1.0)  # on the sliding friction of floor and feet
+    payload_kg: NonNegativeRange = (0.0, 0.0)  # at the trunk's centre of mass
+    push_m_s: NonNegative = 0.0  # a kick of the trunk's velocity, forward and sideways each
+    push_interval_s: Positive = 4.0  # mean time between kicks
+    gyro_noise_rad_s: NonNegative = 0.0  # these four: up to so much at every policy step
+    gravity_noise: NonNegative = 0.0  # of the unit vector
+    joint_position_noise_rad: NonNegative = 0.0
+    joint_velocity_noise_rad_s: NonNegative = 0.0
+
+    @property
+    def every_step(self) -> bool:
+        """Whether something is drawn at every step."""
+        return self.push_m_s > 0 or bool(self.sensor_noise(1).any())
+
+    def sensor_noise(self, n_joints: int) -> np.ndarray:
+        """Half-widths in the order and units of proprioception, shape (6 + 2 n_joints,)."""
+        return np.concatenate(
+            [
+                np.full(3, self.gyro_noise_rad_s),
+                np.full(3, self.gravity_noise),
+                np.full(n_joints, self.joint_position_noise_rad),
+                np.full(n_joints, JOINT_RATE_SCALE * self.joint_velocity_noise_rad_s),
+            ]
+        ).astype(np.float32)
+
+
+def sample_surroundings(key: jax.Array, config: RandomizationConfig) -> dict[str, jax.Array]:
+    """One environment's `friction_scale` () and `payload_kg` (), those that have a range."""
+    draws = {}
+    for index, name in enumerate(("friction_scale", "payload_kg")):
+        low, high = getattr(config, name)
+        if (low, high) != getattr(RandomizationConfig, name):
+            draws[name] = jax.random.uniform(
+                jax.random.fold_in(key, index), minval=low, maxval=high
+            )
+    return draws
+
+
+def with_surroundings(
+    model: mjx.Model, trunk: int, grip: np.ndarray, draws: Mapping[str, Any]
+) -> mjx.Model:
+    """``model`` with this environment's friction and payload.
+
+    Args:
+        model: the MJX model.
+        trunk: body id.
+        grip: geom ids of floor and feet: MuJoCo takes either one's friction or the larger.
+        draws: from :func:`sample_surroundings`, other entries beside them.
+    """
+    if "friction_scale" in draws:
+        model = model.replace(
+            geom_friction=model.geom_friction.at[grip, 0].multiply(draws["friction_scale"])
+        )
+    if "payload_kg" in draws:
+        model = model.replace(body_mass=model.body_mass.at[trunk].add(draws["payload_kg"]))
+    return model
+
+
+def pushed(
+    key: jax.Array, state: SimulationState, config: RandomizationConfig, period_s: float
+) -> SimulationState:
+    """``state`` with, once in `push_interval_s` on average, a kick of the trunk's velocity.
+
+    The velocity of a step before moves with it: a kick is no acceleration that S3N may answer.
+    """
+    if config.push_m_s == 0:
+        return state
+    key_when, key_kick = jax.random.split(key)
+    now = jax.random.bernoulli(key_when, min(period_s / config.push_interval_s, 1.0))
+    kick = jax.random.uniform(key_kick, (2,), minval=-config.push_m_s, maxval=config.push_m_s)
+    kick = now * kick
+    return cast(Any, state).replace(
+        qvel=state.qvel.at[:2].add(kick), qvel_last=state.qvel_last.at[:2].add(kick)
+    )

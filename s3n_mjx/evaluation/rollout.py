@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from s3n_mjx.envs.base import TaskState, task_state
-from s3n_mjx.envs.pitch import PitchEnv
+from s3n_mjx.envs.base import RobotEnv, task_state
 from s3n_mjx.evaluation.recording import Recording
 from s3n_mjx.training.policy import Policy
 
 
 def rollout(
-    env: PitchEnv,
+    env: RobotEnv,
     policy: Policy,
     episodes: int,
     duration_s: float,
@@ -30,7 +29,7 @@ def rollout(
         episodes: how many.
         duration_s: length of each in s.
         seed: of the resets.
-        phase: of the command at the beginning, in rad; None leaves it to the reset.
+        phase: of the task's clock at the beginning, in rad; None leaves it to the reset.
     """
     steps = round(duration_s / env.dt)
 
@@ -40,34 +39,40 @@ def rollout(
             state, key = carry
             key, key_action = jax.random.split(key)
             action, _ = policy(state.obs, key_action)
-            before = task_state(state).phase
+            before = task_state(state)
             state, record = env.step_recorded(state, action)
-            return (state, key), (record, before, state.done)
+            return (state, key), (record, (before.phase, before.command), state.done)
 
         def episode(key):
             key_reset, key_run = jax.random.split(key)
             state = env.reset(key_reset)
             if phase is not None:
-                start = TaskState(
-                    task_state(state).simulation,
-                    task_state(state).action,
-                    jnp.asarray(phase, jnp.float32),
-                )
+                start = cast(Any, task_state(state)).replace(phase=jnp.float32(phase))
                 state = cast(Any, state).replace(pipeline_state=start, obs=env.observe(start))
             return jax.lax.scan(advance, (state, key_run), length=steps)[1]
 
         return jax.vmap(episode)(keys)
 
-    record, phases, done = jax.device_get(run(jax.random.split(jax.random.PRNGKey(seed), episodes)))
+    record, (phases, commands), done = jax.device_get(
+        run(jax.random.split(jax.random.PRNGKey(seed), episodes))
+    )
     return [
-        _recording(env, jax.tree.map(lambda x, i=i: x[i], record), phases[i], done[i])
+        _recording(
+            env,
+            jax.tree.map(lambda x, i=i: x[i], record),
+            float(phases[i, 0]),
+            commands[i, 0],
+            done[i],
+        )
         for i in range(episodes)
     ]
 
 
-def _recording(env: PitchEnv, record, phase: np.ndarray, done: np.ndarray) -> Recording:
+def _recording(
+    env: RobotEnv, record, phase: float, command: np.ndarray, done: np.ndarray
+) -> Recording:
     """Arrays of (policy step, substep, ...) as one recording, cut at the first fall."""
-    robot, task = env.robot, env.task
+    robot = env.robot
     fell = bool(done.any())
     steps = int(done.argmax()) + 1 if fell else len(done)
     substeps = env.simulation.config.substeps
@@ -78,10 +83,8 @@ def _recording(env: PitchEnv, record, phase: np.ndarray, done: np.ndarray) -> Re
 
     qpos, qvel = flat(record.qpos), flat(record.qvel)
     timestep = env.simulation.timestep_s
-    # The command's phase at each simulation step; a recording counts its time from phase 0.
-    rate = 2.0 * np.pi * task.frequency_hz
-    start = float(phase[0]) / rate
-    time = np.asarray(start + timestep * np.arange(len(qpos)), dtype=np.float64)
+    time = np.asarray(env.onset(phase) + timestep * np.arange(len(qpos)), dtype=np.float64)
+    meta = env.meta(phase, command)
     return Recording(
         joint_names=robot.joints,
         foot_names=robot.feet,
@@ -95,7 +98,7 @@ def _recording(env: PitchEnv, record, phase: np.ndarray, done: np.ndarray) -> Re
         base_angular_velocity=qvel[:, 3:6],
         foot_force=flat(record.foot_force),
         qpos=qpos,
-        command=env.command_signals(time),
-        meta=env.meta,
+        command=env.command_signals(time, meta),
+        meta=meta,
         fell=fell,
     )

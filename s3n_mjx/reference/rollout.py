@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from s3n_mjx.envs.base import TaskState
-from s3n_mjx.envs.pitch import PitchEnv
+from s3n_mjx.envs.base import RobotEnv, TaskState
 from s3n_mjx.evaluation.recording import Recording
 from s3n_mjx.reference.closed_chain import ClosedChain, Samples, concatenated, mean_over
 from s3n_mjx.reference.imperfections import Level
@@ -19,7 +18,7 @@ from s3n_mjx.training.policy import Policy
 
 
 def rollout_reference(
-    env: PitchEnv,
+    env: RobotEnv,
     policy: Policy,
     starts: Sequence[Recording],
     duration_s: float,
@@ -42,12 +41,12 @@ def rollout_reference(
     ]
 
 
-def _actor(env: PitchEnv, policy: Policy):
-    """(qpos, qvel, last action, phase) -> (action, joint targets, fallen), compiled."""
+def _actor(env: RobotEnv, policy: Policy):
+    """(qpos, qvel, last action, phase, command) -> (action, joint targets, fallen), compiled."""
     key = jax.random.PRNGKey(0)  # a deterministic policy makes no use of it
 
     @jax.jit
-    def act(qpos, qvel, action, phase):
+    def act(qpos, qvel, action, phase, command):
         simulation = SimulationState(
             qpos=qpos,
             qvel=qvel,
@@ -55,7 +54,7 @@ def _actor(env: PitchEnv, policy: Policy):
             qacc_warmstart=jnp.zeros_like(qvel),
             command_history=jnp.zeros((0, env.action_size)),
         )
-        observation = env.observe(TaskState(simulation, action, phase))
+        observation = env.observe(TaskState(simulation, action, phase, command))
         action = jnp.clip(policy(observation, key)[0], -1.0, 1.0)
         return action, env.joint_targets(action), env.fallen(simulation)
 
@@ -63,7 +62,7 @@ def _actor(env: PitchEnv, policy: Policy):
 
 
 def _perform(
-    env: PitchEnv, act, start: Recording, duration_s: float, level: Level, seed: int
+    env: RobotEnv, act, start: Recording, duration_s: float, level: Level, seed: int
 ) -> Recording:
     config, robot = env.simulation.config, env.robot
     plant = ClosedChain(robot, config.timestep_s, level, seed)
@@ -71,32 +70,39 @@ def _perform(
         start.joint_position[0], np.asarray(env.joint_targets(jnp.zeros(env.action_size))),
         start.qpos[0, :7],
     )  # fmt: skip
-    rate = 2.0 * np.pi * env.task.frequency_hz
     action = np.zeros(env.action_size, np.float32)
     parts: list[Samples] = []
     fell = False
     for step in range(round(duration_s / env.dt)):
         qpos, qvel = plant.observe()
-        phase = np.mod(rate * (start.time[0] + step * env.dt), 2.0 * np.pi)
+        phase, command = env.command_at(start.time[0] + step * env.dt, start.meta)
         action, target, fallen = jax.device_get(
-            act(qpos.astype(np.float32), qvel.astype(np.float32), action, np.float32(phase))
+            act(
+                qpos.astype(np.float32),
+                qvel.astype(np.float32),
+                action,
+                np.float32(phase),
+                command.astype(np.float32),
+            )
         )
         if fallen:
             fell = True
             break
         parts.append(plant.run(np.asarray(target, dtype=np.float64), config.substeps))
-    return _recording(env, plant, concatenated(parts), start.time[0], fell)
+    return _recording(env, plant, concatenated(parts), start, fell)
 
 
 def _recording(
-    env: PitchEnv, plant: ClosedChain, samples: Samples, onset: float, fell: bool
+    env: RobotEnv, plant: ClosedChain, samples: Samples, start: Recording, fell: bool
 ) -> Recording:
     """At the simulator's sample times; torque and force as means over its steps."""
     config, steps = env.simulation.config, plant.steps_per_control
     centred = config.timing is Timing.STAGGERED
     position = samples.joint_position[::steps]
     base, velocity = samples.base[::steps], samples.base_velocity[::steps]
-    time = np.asarray(onset + config.timestep_s * np.arange(len(position)), dtype=np.float64)
+    time = np.asarray(
+        start.time[0] + config.timestep_s * np.arange(len(position)), dtype=np.float64
+    )
     return Recording(
         joint_names=env.robot.joints,
         foot_names=env.robot.feet,
@@ -110,7 +116,7 @@ def _recording(
         base_angular_velocity=velocity[:, 3:],
         foot_force=mean_over(samples.foot_force, steps, centred),
         qpos=samples.qpos[::steps],
-        command=env.command_signals(time),
-        meta=env.meta,
+        command=env.command_signals(time, start.meta),
+        meta=start.meta,
         fell=fell,
     )

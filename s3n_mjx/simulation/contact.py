@@ -1,4 +1,4 @@
-"""Contact forces on the feet, from MJX's constraint forces."""
+"""Contact forces on the feet, from MJX's constraint forces, and contacts of the rest."""
 
 import jax
 import jax.numpy as jnp
@@ -32,3 +32,17 @@ def foot_forces(model: mjx.Model, data: mjx.Data, feet: NDArray[np.int64]) -> ja
         sign = (geom[:, 1] == feet[:, None]) * 1.0 - (geom[:, 0] == feet[:, None]) * 1.0
         total = total + jnp.sum(sign[..., None] * world, axis=1)
     return total
+
+
+def body_contact(data: mjx.Data, feet: NDArray[np.int64]) -> jax.Array:
+    """Whether two geoms touch of which neither is a foot, () bool.
+
+    Args:
+        data: after `mjx.forward` or `mjx.step`.
+        feet: geom ids, shape (nfeet,).
+    """
+    if not data._impl.ncon:
+        return jnp.zeros((), bool)
+    contact = data._impl.contact
+    of_foot = jnp.any(contact.geom[:, :, None] == feet, axis=(1, 2))
+    return jnp.any((contact.dist < 0.0) & ~of_foot)

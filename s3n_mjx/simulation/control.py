@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from s3n_mjx.errors import UserError
 from s3n_mjx.simulation import physics
 from s3n_mjx.simulation.config import Timing
-from s3n_mjx.simulation.contact import foot_forces
+from s3n_mjx.simulation.contact import body_contact, foot_forces
 from s3n_mjx.simulation.injection import NormalizedModel
 from s3n_mjx.simulation.neglected import BaseCoupling, LinkGravity, VelocityTerms
 from s3n_mjx.simulation.standing import standing_target
@@ -57,6 +57,7 @@ class StepRecord:
     motor_torque: jax.Array  # (nu,) N m in actuator coordinates, after clip and delay
     foot_force: jax.Array  # (nfeet, 3) N, world frame, from the floor on the foot
     foot_position: jax.Array  # (nfeet, 3) m, world frame
+    body_contact: jax.Array  # () bool, whether anything but a foot touches something
 
 
 def delay_weights(delay_s: float, timestep_s: float, timing: Timing) -> NDArray[np.float64]:
@@ -277,6 +278,7 @@ class Simulation:
             motor_torque=motor_torque,
             foot_force=foot_forces(model, data, self._feet),
             foot_position=data.geom_xpos[self._feet],
+            body_contact=body_contact(data, self._feet),
         )
         return (
             SimulationState(
