@@ -14,6 +14,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from s3n_mjx.config_files import STRICT, parse, read_yaml, to_plain
+from s3n_mjx.envs.circle import CircleConfig
 from s3n_mjx.envs.pitch import PitchConfig
 from s3n_mjx.envs.randomization import LegRandomization
 from s3n_mjx.errors import UserError
@@ -62,7 +63,7 @@ class RunConfig:
 
     robot: str | None = None  # robot.yaml or its folder; the bundled robot by default
     seed: Annotated[int, Ge(0)] = 0
-    leg_randomization: LegRandomization | None = None  # Table III; None: as the variant wants
+    leg_randomization: LegRandomization | None = None  # Table III; None: as variant and task want
     simulation: Annotated[SimulationConfig, tyro.conf.arg(name="")] = Field(
         default_factory=SimulationConfig
     )
@@ -77,7 +78,14 @@ class PitchRun(RunConfig):
     env: PitchConfig = Field(default_factory=PitchConfig)
 
 
-RUNS: dict[str, type[RunConfig]] = {"pitch": PitchRun}
+@dataclass(frozen=True, config=STRICT)
+class CircleRun(RunConfig):
+    """Training on the circle task."""
+
+    env: CircleConfig = Field(default_factory=CircleConfig)
+
+
+RUNS: dict[str, type[RunConfig]] = {"pitch": PitchRun, "circle": CircleRun}
 
 
 def task_of(config: RunConfig) -> str:
