@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
@@ -28,6 +29,7 @@ from s3n_mjx.files import written_whole
 from s3n_mjx.identification import report
 from s3n_mjx.identification.actuator import ActuatorResult, identify_actuator
 from s3n_mjx.identification.bench import Mode, describe, leg_bench, motor_bench
+from s3n_mjx.identification.checks import leg_findings
 from s3n_mjx.identification.description import inertia_changes, motor_changes
 from s3n_mjx.identification.excitation import Multisine
 from s3n_mjx.identification.from_model import (
@@ -253,9 +255,36 @@ def _postures(pair: ResolvedPair, alpha: Sequence[float]) -> list[float]:
     return list(alpha)
 
 
+def _folder(path: Path) -> None:
+    """Make a folder for results before any work is done.
+
+    Raises:
+        UserError: it cannot be made or written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out: {path} cannot be made ({error.strerror}); name another") from None
+    if not os.access(path, os.W_OK):
+        raise UserError(f"--out: {path} cannot be written; name another")
+
+
+def _read_logs(paths: Sequence[Path]) -> list[TorqueLog]:
+    """Logs, none of them twice: counted twice, noise would look smaller than it is."""
+    seen: dict[str, Path] = {}
+    for path in paths:
+        if path.is_file():
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            if digest in seen:
+                raise UserError(f"{path}: the same log as {seen[digest]}; give each log once")
+            seen[digest] = path
+    return [read_torque_log(path) for path in paths]
+
+
 def write_excitation(options: Excitation) -> None:
     """`excitation`."""
     m = options.multisine
+    _folder(options.out.parent)
     meta = {"format": 1.0, "period_s": m.period_s, "low_hz": m.low_hz, "high_hz": m.high_hz}
     meta |= {"odd": float(m.odd), "held": 1.0, "settle_periods": float(m.settle_periods)}
     write_table(options.out, {TIME: m.times(), "torque_n_m": m.signal()}, meta)
@@ -268,6 +297,7 @@ def play_motors(options: PlayMotors) -> list[Path]:
     robot = load_robot(options.robot or bundled_robot())
     pair = _pair(robot, options.leg)
     entries = {e.joint: e for leg in robot.description.legs for e in leg.joints}
+    _folder(options.out)
     paths = []
     print(f"motors, {options.level}: {describe(options.multisine)}")
     for i, index in enumerate((pair.proximal, pair.distal)):
@@ -290,6 +320,7 @@ def play_leg(options: PlayLeg) -> list[Path]:
     robot = load_robot(options.robot or bundled_robot())
     pair = _pair(robot, options.leg)
     postures = _postures(pair, options.alpha)
+    _folder(options.out)
     stand = on_stand(robot, options.gravity, pair.leg)
     print(f"leg {pair.leg}, {options.level}: {describe(options.multisine)}")
     paths = []
@@ -325,8 +356,6 @@ def _motor_type(options: Actuator, description: RobotDescription, logs: Sequence
     types = {e.joint: e.motor for leg in description.legs for e in leg.joints}
     named = {name: types.get(name) for log in logs for name in log.motors}
     found = {kind for kind in named.values() if kind}
-    if len(description.motors) == 1:
-        return next(iter(description.motors))
     if len(found) != 1 or None in named.values():
         raise UserError(
             f"--motor: name the type of {', '.join(named)}; known: {', '.join(description.motors)}"
@@ -337,9 +366,10 @@ def _motor_type(options: Actuator, description: RobotDescription, logs: Sequence
 def actuator(options: Actuator) -> ActuatorResult:
     """`actuator`."""
     robot = load_robot(options.robot or bundled_robot())
-    logs = [read_torque_log(path) for path in options.logs]
+    logs = _read_logs(options.logs)
     if not logs:
         raise UserError("give at least one log")
+    _folder(options.out)
     kind = _motor_type(options, robot.description, logs)
     result = identify_actuator(
         logs, robot.description.motors[kind], options.settle_periods, options.friction
@@ -364,12 +394,13 @@ def actuator(options: Actuator) -> ActuatorResult:
 def leg(options: Leg) -> LegResult:
     """`leg`."""
     robot = load_robot(options.robot or bundled_robot())
-    logs = [read_torque_log(path) for path in options.logs]
+    logs = _read_logs(options.logs)
     named = next(
         (p for p in robot.pairs if logs and robot.joints[p.proximal] in logs[0].motors), None
     )
     pair = _pair(robot, options.leg or (named.leg if named else None))
     motors = robot.joints[pair.proximal], robot.joints[pair.distal]
+    _folder(options.out)
     linkage = _linkage_of(robot, pair)
     known = robot.description.linkages[linkage]
     result = identify_leg(
@@ -380,6 +411,20 @@ def leg(options: Leg) -> LegResult:
         options.settle_periods,
         options.stiffness,
     )
+    both = [pair.proximal, pair.distal]
+    low, high = pair.angle_range
+    for posture in result.postures:
+        angle = posture.alpha - known.angle_offset
+        if not low - 0.1 <= angle <= high + 0.1:
+            raise UserError(
+                f"{logs[0].path}: motor_position: puts the distal joint at {angle:.3g} rad, its"
+                f" range is {low:.3g} to {high:.3g} rad; check unit and zero of the positions"
+            )
+        result.findings.extend(
+            leg_findings(
+                posture.fit, robot.motor_inertia[both], robot.motor_damping[both], robot.kp[both]
+            )
+        )
     before = known.inertia and (known.inertia.m11, known.inertia.m12, known.inertia.m22)
     print(text_table(report.LEG_HEADER, report.leg_rows(result, before)))
     changes = inertia_changes(linkage, result, _sources(logs))
@@ -443,6 +488,7 @@ def model(options: Model) -> ModelIdentification:
     found = identify_model(
         options.closed_chain, options.serial, options.serial_joints, options.motor_joints, ranges
     )
+    _folder(options.out)
     header = ("quantity", "value", "unit")
     sections = []
     for pair in found.pairs:
@@ -466,6 +512,7 @@ def loop(options: Loop) -> None:
     """`loop`: from excitation to validation with nothing but what was identified."""
     robot = load_robot(options.robot or bundled_robot())
     pair = _pair(robot, options.leg)
+    _postures(pair, options.alpha)  # refused before anything is recorded
     common = {"robot": options.robot, "leg": pair.leg, "level": options.level}
     common |= {"seed": options.seed, "out": options.out / "logs"}
     motors = play_motors(PlayMotors(**common))

@@ -278,9 +278,29 @@ def test_too_short(log):
     _refused(dataclasses.replace(log, **cut), "1.75 periods.*record longer")
 
 
+def test_odd_lines_not_declared(log):
+    _refused(dataclasses.replace(log, odd=False), "# odd: 1")
+
+
 def test_clipped_torque(log):
     _refused(dataclasses.replace(log, torque=np.clip(log.torque, -2, 2)), "clipped")
     _refused(dataclasses.replace(log, torque_limit=3.0), "beyond the limit")
+
+
+def test_no_motion(log):
+    """Nor a period of less than a sample."""
+    still = dataclasses.replace(log, velocity=0 * log.velocity + 1, position=np.nan * log.position)
+    _refused(still, "constant throughout")
+    _refused(dataclasses.replace(log, period_s=1e-5), "less than 8 samples")
+
+
+def test_revolutions_per_minute(log, motor):
+    wrong = dataclasses.replace(
+        log, velocity=30 / np.pi * log.velocity, position=np.nan * log.position
+    )
+    known = dataclasses.replace(motor, gear_ratio=5.0, rotor_inertia=0.0162 / 25)
+    found = identify_actuator([wrong], dataclasses.replace(known, rotor_damping=0.0972 / 25))
+    _found(found, "rev/min")
 
 
 def test_no_torque(log):
@@ -480,6 +500,49 @@ def test_nothing_is_written_unasked_or_against_warnings(recorded, tmp_path, caps
     assert not new.exists()
     identify.main(["actuator", log, *out, "--to", str(new), "--accept"])
     assert load_robot(new).description.identified
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda log: {"position": 57.3 * log.position, "velocity": 57.3 * log.velocity}, "range"),
+        (lambda log: {"torque": log.torque / 9}, "less than the motors alone"),
+        (lambda log: {"torque": _injected(log)}, "total command"),
+    ],
+)
+def test_legs_that_cannot_be(recorded, tmp_path, capsys, change, message):
+    """Degrees, torque at the rotor, and a log of the multisine without the loop's torque."""
+    paths = []
+    for mode in Mode:
+        log = read_torque_log(recorded / f"leg_FL_{mode}.npz")
+        changed = dataclasses.replace(log, **change(log), torque_limit=np.nan)
+        paths.append(str(write_torque_log(changed, tmp_path / f"{mode}.npz")))
+    flags = ["--out", str(tmp_path / "l"), "--to", str(tmp_path / "robot.yaml")]
+    with pytest.raises(UserError) as caught:
+        identify.main(["leg", *paths, *flags])
+    assert message in str(caught.value) + capsys.readouterr().out
+    assert not (tmp_path / "robot.yaml").exists()
+
+
+def _injected(log) -> np.ndarray:
+    """The command less what the position loop adds: gains and home as described."""
+    feedback = -50.0 * (log.position - log.position.mean(axis=0)) - 1.5 * log.velocity
+    return log.torque - feedback
+
+
+def test_no_log_counts_twice(recorded, tmp_path):
+    log = recorded / "motor_FL_hip.npz"
+    copy = tmp_path / "copy.npz"
+    copy.write_bytes(log.read_bytes())
+    with pytest.raises(UserError, match="the same log as"):
+        identify.main(["actuator", str(log), str(copy), "--out", str(tmp_path / "a")])
+
+
+def test_a_folder_that_cannot_be_made(recorded, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(UserError, match=r"--out: .* cannot be made"):
+        identify.main(["actuator", str(recorded / "motor_FL_hip.npz"), "--out", str(file / "x")])
 
 
 def test_excitation_file(tmp_path, capsys):

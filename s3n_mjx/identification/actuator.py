@@ -51,6 +51,11 @@ def identify_actuator(
         UserError: a log that cannot be analysed.
     """
     terms = Terms(friction=friction)
+    short = [log.path.name for log in logs]
+    names = {
+        log.path: log.path.name if short.count(log.path.name) == 1 else str(log.path)
+        for log in logs
+    }
     records: list[Record] = []
     motors = []
     for log in logs:
@@ -58,7 +63,9 @@ def identify_actuator(
             record = record_of(log, [i], settle_periods)
             result = fit([record], terms)
             records.append(record)
-            motors.append(MotorResult(f"{log.path.name}: {name}", result, _findings(result, known)))
+            motors.append(
+                MotorResult(f"{names[log.path]}: {name}", result, _findings(result, known))
+            )
     pooled = motors[0].fit if len(motors) == 1 else fit(records, terms)
     said = [f"{motor.label}: {text}" for motor in motors for text in motor.findings] + _spread(
         motors, pooled

@@ -23,6 +23,8 @@ _DELAY_PHASE = 0.1  # rad at the band's upper end
 _RESONANCE = 0.25  # of the response, left unexplained in a third of an octave
 _SIGNIFICANT = 4.0  # times what noise explains
 _CONDITION = 30.0
+_MISFIT, _MISFIT_SHARE = 2.0, 0.02
+_LOOP = 0.3  # of the position loop's stiffness
 _FRICTION = 0.33  # of the excitation's RMS
 _ALIKE = 0.15
 
@@ -56,6 +58,7 @@ def findings(fit: Fit, wanted: Sequence[str]) -> list[str]:
         *_narrow_band(fit, wanted),
         *_friction_dominated(fit, wanted),
         *_resonances(fit),
+        *_misfit(fit),
     ]
     for name in wanted:
         estimate, word = fit.estimates[name], _words(name, fit.size)
@@ -147,6 +150,41 @@ def _friction_dominated(fit: Fit, wanted: Sequence[str]) -> list[str]:
     return found
 
 
+def _misfit(fit: Fit) -> list[str]:
+    left = float(np.median(np.concatenate([r.ravel() for r in fit.relative_residual()])))
+    if fit.misfit < _MISFIT or left < _MISFIT_SHARE:
+        return []
+    return [
+        f"the model leaves {fit.misfit:.1f} times what noise explains, {100 * left:.1f} % of the"
+        " response: something acts that is not in the torque column or in the model"
+    ]
+
+
+def leg_findings(fit: Fit, motor_inertia: Array, motor_damping: Array, kp: Array) -> list[str]:
+    """Results that a leg cannot have, given its motors.
+
+    Args:
+        fit: of two motors.
+        motor_inertia, motor_damping: (2,) reflected, as described.
+        kp: (2,) N m/rad, of the motors' position loop.
+    """
+    m, d, k = fit.matrices()
+    found = []
+    if np.any(np.diag(m) < motor_inertia) or np.linalg.det(m) <= 0:
+        found.append(
+            f"M11, M22 of {m[0, 0]:.4g}, {m[1, 1]:.4g} kg m^2 are less than the motors alone have"
+            f" ({motor_inertia[0]:.4g}, {motor_inertia[1]:.4g}), or M12 is too large: check units"
+            " and gear of torque and velocity"
+        )
+    if np.any(np.diag(k) > _LOOP * kp) or np.any(np.diag(d) > 5 * motor_damping + 0.1):
+        found.append(
+            f"stiffness {k[0, 0]:.3g}, {k[1, 1]:.3g} N m/rad and damping {d[0, 0]:.3g},"
+            f" {d[1, 1]:.3g} N m s/rad look like the position loop's: the torque column must hold"
+            " the total command, feedback and excitation"
+        )
+    return found
+
+
 def _resonances(fit: Fit) -> list[str]:
     """Where a part of the band stays unexplained: something moves that the model has not."""
     worst: tuple[float, float] | None = None
@@ -191,7 +229,8 @@ def unit_findings(fit: Fit, motor: Motor) -> list[str]:
     damping = fit.estimates["d11"].value / max(motor.reflected_damping, 1e-300)
     factors = {
         np.pi / 180.0: "57.3 times below: velocity is in deg/s",
-        180.0 / np.pi: "57.3 times above: velocity is in rev/min or scaled by pi / 180",
+        180.0 / np.pi: "57.3 times above: velocity is scaled by pi / 180 once too often",
+        np.pi / 30.0: "9.55 times below: velocity is in rev/min",
     }
     if gear > 1.0 + _ALIKE:
         factors |= {
@@ -200,11 +239,15 @@ def unit_findings(fit: Fit, motor: Motor) -> list[str]:
             gear: f"the gear ratio of {gear:g} above: velocity or torque is divided once too often",
             gear**2: f"the squared gear ratio of {gear:g} above: both are scaled the wrong way",
         }
-    for factor, text in factors.items():
-        both = (inertia, damping) if motor.reflected_damping else (inertia,)
-        if all(abs(np.log(ratio / factor)) < _ALIKE for ratio in both if ratio > 0):
-            return [
-                f"inertia and damping are {text}; the description says"
-                f" {motor.reflected_inertia:.4g} kg m^2 at the output"
-            ]
-    return []
+    ratios = [r for r in (inertia, damping if motor.reflected_damping else inertia) if r > 0]
+    if not ratios:
+        return []
+    # Factors lie close to each other (rev/min and a gear of 9): the nearest one counts.
+    distance = {f: max(abs(np.log(r / f)) for r in ratios) for f in factors}
+    nearest = min(distance, key=lambda f: distance[f])
+    if distance[nearest] > _ALIKE:
+        return []
+    return [
+        f"inertia and damping are {factors[nearest]}; the description says"
+        f" {motor.reflected_inertia:.4g} kg m^2 at the output"
+    ]

@@ -274,7 +274,8 @@ def _refuse_loops(model: mujoco.MjModel, joints: Sequence[str], where: str) -> N
     ids = {mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, name) for name in joints}
     if -1 not in ids and _system_of(model, sorted(ids))[1]:
         raise UserError(
-            f"{where}: {' and '.join(joints)} are in a loop; give the serial tree as --serial"
+            f"{where}: {' and '.join(joints)} are in a loop; give the serial tree as the second"
+            " file"
         )
 
 
@@ -530,7 +531,7 @@ def _serial_of(
     if tree is None:
         raise UserError(
             f"{ask}: which two joints does the serial model have? give --serial-joints"
-            " PROXIMAL DISTAL, or the serial MJCF as --serial"
+            " PROXIMAL DISTAL, or the serial MJCF as the second file"
         )
     hinge = mujoco.mjtJoint.mjJNT_HINGE
     of_tree = {tree.joint(i).name for i in range(tree.njnt) if tree.jnt_type[i] == hinge}

@@ -24,7 +24,8 @@ TORQUE, POSITION, VELOCITY = "torque_command", "motor_position", "motor_velocity
 _UNITS = {TORQUE: "n_m", POSITION: "rad", VELOCITY: "rad_s"}
 # Of the excitation; without them a log cannot be cut into periods.
 _REQUIRED = ("period_s", "low_hz", "high_hz")
-_KNOWN = ("format", *_REQUIRED, "odd", "held", "torque_limit_n_m")
+# `settle_periods` stands in the files that `identify excitation` writes.
+_KNOWN = ("format", *_REQUIRED, "odd", "held", "torque_limit_n_m", "settle_periods")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class TorqueLog:
     Attributes:
         path: of the file, for messages.
         motors: names, n of them; a motor is named as the serial joint beside it.
-        time: (T,) s; periods begin at 0.
+        time: (T,) s.
         torque: (T, n) N m, the total command: feedback and excitation, before any delay.
         position: (T, n) rad; NaN where it is not known.
         velocity: (T, n) rad/s.
@@ -147,7 +148,7 @@ def _checked_meta(table: LogTable) -> dict[str, float]:
         if key not in meta:
             raise table.error(key, "missing in the metadata; add `# " + key + ": VALUE`")
     for key, value in meta.items():
-        if not np.isfinite(value) or (key in _REQUIRED and value <= 0):
+        if not np.isfinite(value) or value < 0 or (key in _REQUIRED and value == 0):
             raise table.error(key, f"is {value:g}; give a positive number")
         if key in ("odd", "held") and value not in (0.0, 1.0):
             raise table.error(key, f"is {value:g}; write 1 for yes, 0 for no")

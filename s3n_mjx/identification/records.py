@@ -42,9 +42,16 @@ def record_of(log: TorqueLog, motors: Sequence[int], settle_periods: int = 1) ->
         )
     check_torque(log, columns, samples)
     check_units(log, columns)
+    for i in columns:
+        if np.ptp(log.velocity[:, i]) == 0.0:
+            raise UserError(
+                f"{log.path}: velocity of {log.motors[i]}: constant throughout; nothing moved, or"
+                " it was not recorded"
+            )
     keep = slice(settle_periods * samples, (settle_periods + periods) * samples)
     velocity, torque = log.velocity[keep][:, columns], log.torque[keep][:, columns]
     lines = _lines(log, samples)
+    _check_lines(log, torque, lines, samples)
     return Record(
         velocity=spectrum(velocity, samples, lines, log.rate_hz),
         torque=spectrum(torque, samples, lines, log.rate_hz),
@@ -76,6 +83,16 @@ def _lines(log: TorqueLog, samples: int) -> NDArray[np.int64]:
     return lines
 
 
+def _check_lines(log: TorqueLog, torque: Array, lines: NDArray[np.int64], samples: int) -> None:
+    """Refuse lines that were not excited, half of them most likely."""
+    size = np.abs(spectrum(torque, samples, lines, log.rate_hz).mean).max(axis=1)
+    if not log.odd and np.median(size[lines % 2 == 0]) < 0.05 * np.median(size[lines % 2 == 1]):
+        raise UserError(
+            f"{log.path}: odd: only odd multiples of {1 / log.period_s:g} Hz are excited; say so"
+            " with `# odd: 1`"
+        )
+
+
 def check_sampling(log: TorqueLog) -> None:
     """Refuse samples that are not equally spaced, or that a period is no whole number of."""
     steps = np.diff(log.time)
@@ -89,6 +106,11 @@ def check_sampling(log: TorqueLog) -> None:
             " drive's clock"
         )
     samples = log.period_s * log.rate_hz
+    if samples < 8:
+        raise UserError(
+            f"{log.path}: period_s: {log.period_s:g} s is less than 8 samples of"
+            f" {1e3 / log.rate_hz:.4g} ms; correct it"
+        )
     if abs(samples - round(samples)) > _WHOLE:
         raise UserError(
             f"{log.path}: period_s: {log.period_s:g} s holds {samples:.2f} samples; a whole number"
