@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import os
 import re
 import shutil
 import sys
@@ -90,6 +91,20 @@ def _one_line(boxed: str) -> str:
         if section and section[0].startswith("Perhaps you meant") and len(section) > 1:
             message += f"; perhaps you meant {section[1].split()[0]}"
     return message
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for results, before any work is done.
+
+    Raises:
+        UserError: it cannot be made or written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out: {path} cannot be made ({error.strerror}); name another") from None
+    if not os.access(path, os.W_OK):
+        raise UserError(f"--out: {path} cannot be written; name another")
 
 
 def run(main: Callable[[Sequence[str]], None], args: Sequence[str] | None = None) -> None:

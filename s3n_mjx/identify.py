@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
@@ -20,7 +19,7 @@ from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 from tqdm import tqdm
 
-from s3n_mjx.cli import parse_arguments, python_command, run
+from s3n_mjx.cli import make_folder, parse_arguments, python_command, run
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation.log_files import TIME, write_table
@@ -30,7 +29,7 @@ from s3n_mjx.identification import report
 from s3n_mjx.identification.actuator import ActuatorResult, identify_actuator
 from s3n_mjx.identification.bench import Mode, describe, leg_bench, motor_bench
 from s3n_mjx.identification.checks import leg_findings
-from s3n_mjx.identification.description import inertia_changes, motor_changes
+from s3n_mjx.identification.description import actuator_changes, inertia_changes
 from s3n_mjx.identification.excitation import Multisine
 from s3n_mjx.identification.from_model import (
     ModelIdentification,
@@ -46,7 +45,7 @@ from s3n_mjx.resources import bundled_robot
 from s3n_mjx.robot.description import RobotDescription
 from s3n_mjx.robot.model import ResolvedPair, Robot, load_robot
 from s3n_mjx.robot.rewrite import Identified, rewrite
-from s3n_mjx.robot.stand import on_stand
+from s3n_mjx.robot.stand import on_stand, pair_of
 
 PROG = "python -m s3n_mjx.identify"
 # The paper's posture of a leg (section IV-B).
@@ -228,17 +227,6 @@ class Loop:
     out: Path = Path("runs/identify")
 
 
-def _pair(robot: Robot, leg: str | None) -> ResolvedPair:
-    pairs = {pair.leg: pair for pair in robot.pairs}
-    if not pairs:
-        raise UserError(f"{robot.path}: no leg has a `pair`; there is no linkage to identify")
-    if leg is None:
-        return next(iter(pairs.values()))
-    if leg not in pairs:
-        raise UserError(f"--leg: no leg {leg!r} with a pair; known: {', '.join(pairs)}")
-    return pairs[leg]
-
-
 def _postures(pair: ResolvedPair, alpha: Sequence[float]) -> list[float]:
     """Distal joint angles: those given, or the paper's on the side where the joint goes.
 
@@ -255,36 +243,24 @@ def _postures(pair: ResolvedPair, alpha: Sequence[float]) -> list[float]:
     return list(alpha)
 
 
-def _folder(path: Path) -> None:
-    """Make a folder for results before any work is done.
-
-    Raises:
-        UserError: it cannot be made or written.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out: {path} cannot be made ({error.strerror}); name another") from None
-    if not os.access(path, os.W_OK):
-        raise UserError(f"--out: {path} cannot be written; name another")
-
-
-def _read_logs(paths: Sequence[Path]) -> list[TorqueLog]:
-    """Logs, none of them twice: counted twice, noise would look smaller than it is."""
-    seen: dict[str, Path] = {}
+def _read_logs(paths: Sequence[Path]) -> tuple[list[TorqueLog], dict[Path, str]]:
+    """Logs and their SHA-256; none twice, or noise would look smaller than it is."""
+    logs: list[TorqueLog] = []
+    digests: dict[Path, str] = {}
     for path in paths:
-        if path.is_file():
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            if digest in seen:
-                raise UserError(f"{path}: the same log as {seen[digest]}; give each log once")
-            seen[digest] = path
-    return [read_torque_log(path) for path in paths]
+        logs.append(read_torque_log(path))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        same = next((other for other, known in digests.items() if known == digest), None)
+        if same is not None:
+            raise UserError(f"{path}: the same log as {same}; give each log once")
+        digests[path] = digest
+    return logs, digests
 
 
 def write_excitation(options: Excitation) -> None:
     """`excitation`."""
     m = options.multisine
-    _folder(options.out.parent)
+    make_folder(options.out.parent)
     meta = {"format": 1.0, "period_s": m.period_s, "low_hz": m.low_hz, "high_hz": m.high_hz}
     meta |= {"odd": float(m.odd), "held": 1.0, "settle_periods": float(m.settle_periods)}
     write_table(options.out, {TIME: m.times(), "torque_n_m": m.signal()}, meta)
@@ -295,9 +271,9 @@ def write_excitation(options: Excitation) -> None:
 def play_motors(options: PlayMotors) -> list[Path]:
     """`play-motors`: one log for each of the leg's coupled motors."""
     robot = load_robot(options.robot or bundled_robot())
-    pair = _pair(robot, options.leg)
+    pair = pair_of(robot, options.leg)
     entries = {e.joint: e for leg in robot.description.legs for e in leg.joints}
-    _folder(options.out)
+    make_folder(options.out)
     paths = []
     print(f"motors, {options.level}: {describe(options.multisine)}")
     for i, index in enumerate((pair.proximal, pair.distal)):
@@ -318,9 +294,9 @@ def play_motors(options: PlayMotors) -> list[Path]:
 def play_leg(options: PlayLeg) -> list[Path]:
     """`play-leg`: two logs for each posture."""
     robot = load_robot(options.robot or bundled_robot())
-    pair = _pair(robot, options.leg)
+    pair = pair_of(robot, options.leg)
     postures = _postures(pair, options.alpha)
-    _folder(options.out)
+    make_folder(options.out)
     stand = on_stand(robot, options.gravity, pair.leg)
     print(f"leg {pair.leg}, {options.level}: {describe(options.multisine)}")
     paths = []
@@ -340,10 +316,6 @@ def play_leg(options: PlayLeg) -> list[Path]:
         paths.append(write_torque_log(log, options.out / f"{name}.npz"))
     print(f"logs: {', '.join(map(str, paths))}")
     return paths
-
-
-def _sources(logs: Sequence[TorqueLog]) -> dict[Path, str]:
-    return {log.path: hashlib.sha256(log.path.read_bytes()).hexdigest() for log in logs}
 
 
 def _motor_type(options: Actuator, description: RobotDescription, logs: Sequence[TorqueLog]) -> str:
@@ -366,17 +338,17 @@ def _motor_type(options: Actuator, description: RobotDescription, logs: Sequence
 def actuator(options: Actuator) -> ActuatorResult:
     """`actuator`."""
     robot = load_robot(options.robot or bundled_robot())
-    logs = _read_logs(options.logs)
+    logs, digests = _read_logs(options.logs)
     if not logs:
         raise UserError("give at least one log")
-    _folder(options.out)
+    make_folder(options.out)
     kind = _motor_type(options, robot.description, logs)
     result = identify_actuator(
         logs, robot.description.motors[kind], options.settle_periods, options.friction
     )
     print(text_table(report.MOTOR_HEADER, report.motor_rows(result)))
     print("± is half of the 95 % interval")
-    changes = motor_changes(robot.description, kind, result, _sources(logs))
+    changes = actuator_changes(robot.description, kind, result, digests)
     _finish(
         options.out,
         report.motor_sections(result, options.out),
@@ -394,13 +366,13 @@ def actuator(options: Actuator) -> ActuatorResult:
 def leg(options: Leg) -> LegResult:
     """`leg`."""
     robot = load_robot(options.robot or bundled_robot())
-    logs = _read_logs(options.logs)
+    logs, digests = _read_logs(options.logs)
     named = next(
         (p for p in robot.pairs if logs and robot.joints[p.proximal] in logs[0].motors), None
     )
-    pair = _pair(robot, options.leg or (named.leg if named else None))
+    pair = pair_of(robot, options.leg or (named.leg if named else None))
     motors = robot.joints[pair.proximal], robot.joints[pair.distal]
-    _folder(options.out)
+    make_folder(options.out)
     linkage = _linkage_of(robot, pair)
     known = robot.description.linkages[linkage]
     result = identify_leg(
@@ -427,7 +399,7 @@ def leg(options: Leg) -> LegResult:
         )
     before = known.inertia and (known.inertia.m11, known.inertia.m12, known.inertia.m22)
     print(text_table(report.LEG_HEADER, report.leg_rows(result, before)))
-    changes = inertia_changes(linkage, result, _sources(logs))
+    changes = inertia_changes(linkage, result, digests)
     _finish(
         options.out,
         report.leg_sections(result, before, options.out),
@@ -488,7 +460,7 @@ def model(options: Model) -> ModelIdentification:
     found = identify_model(
         options.closed_chain, options.serial, options.serial_joints, options.motor_joints, ranges
     )
-    _folder(options.out)
+    make_folder(options.out)
     header = ("quantity", "value", "unit")
     sections = []
     for pair in found.pairs:
@@ -511,7 +483,7 @@ def model(options: Model) -> ModelIdentification:
 def loop(options: Loop) -> None:
     """`loop`: from excitation to validation with nothing but what was identified."""
     robot = load_robot(options.robot or bundled_robot())
-    pair = _pair(robot, options.leg)
+    pair = pair_of(robot, options.leg)
     _postures(pair, options.alpha)  # refused before anything is recorded
     common = {"robot": options.robot, "leg": pair.leg, "level": options.level}
     common |= {"seed": options.seed, "out": options.out / "logs"}

@@ -21,14 +21,14 @@ from pydantic.dataclasses import dataclass
 from tqdm import tqdm
 
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before mjx
-from s3n_mjx.cli import parse_arguments, run
+from s3n_mjx.cli import make_folder, parse_arguments, run
 from s3n_mjx.config_files import STRICT, to_plain
 from s3n_mjx.errors import UserError
 from s3n_mjx.reference.imperfections import Level
 from s3n_mjx.resources import bundled_robot
 from s3n_mjx.robot.description import Positive
 from s3n_mjx.robot.model import Robot, load_robot
-from s3n_mjx.robot.stand import on_stand
+from s3n_mjx.robot.stand import on_stand, pair_of
 from s3n_mjx.simulation.config import SimulationConfig, Timing
 from s3n_mjx.validation import comparison
 from s3n_mjx.validation.comparison import Case, Gaps, Reference, Refused, Setup
@@ -101,23 +101,20 @@ def prepared(options: Validate) -> tuple[Validate, Setup, Reference]:
             that does not hold up, or a command that exceeds a joint's limits.
     """
     robot = load_robot(options.robot or bundled_robot())
-    pairs = {pair.leg: pair for pair in on_stand(robot).pairs}  # refuses a robot without
-    leg = options.leg or next(iter(pairs))
-    if leg not in pairs:
-        raise UserError(f"--leg: no leg {leg!r} with a pair; known: {', '.join(pairs)}")
+    pair = pair_of(robot, options.leg)
     logs: list[LegLog] = []
     if options.against:
         _refuse_flags_of_the_closed_chain(options)
-        pair = next(pair for pair in robot.pairs if pair.leg == leg)
         logs = read_leg_logs(options.against, robot, pair)
         options = _as_logged(options, logs[0])
     if options.link_gravity and not options.gravity:
         raise UserError("--link-gravity: needs --gravity; without weight there is none to add")
 
     stand = on_stand(robot, options.gravity)
+    on_its_stand = pair_of(stand, pair.leg)
     setup = Setup(
         stand,
-        (pairs[leg].proximal, pairs[leg].distal),
+        (on_its_stand.proximal, on_its_stand.distal),
         options.chirp,
         SimulationConfig(
             timestep_s=options.timestep_s,
@@ -181,10 +178,7 @@ def main(args: Sequence[str]) -> None:
     options = parse_arguments(Validate, args, "python -m s3n_mjx.validate")
     options, setup, reference = prepared(options)
     for path in filter(None, (options.out, options.json and options.json.parent)):
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--out: {path} cannot be made ({error})") from None
+        make_folder(path)
     timings = tuple(t for t in Timing if options.timing in (Timings.BOTH, str(t)))
     cases = comparison.all_cases(timings)
     chirp = options.chirp

@@ -5,6 +5,7 @@ A task's file has its command, observation, reward and termination; this one has
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
@@ -211,27 +212,27 @@ class RobotEnv(brax.envs.Env):
     # --- what a task says of itself
 
     @property
+    @abc.abstractmethod
     def clock_hz(self) -> float:
         """Frequency of the clock that `TaskState.phase` is the phase of."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def start(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Phase () in rad and command (n,) that an episode begins with."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def observe(self, state: TaskState) -> jax.Array:
         """What the policy sees, without noise, (observation_size,); proprioception first."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def reward_terms(
         self, before: TaskState, state: TaskState, record: StepRecord
     ) -> dict[str, jax.Array]:
         """Unweighted terms by the names of the task's weights; penalties are negative."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def figure_values(self, state: TaskState, record: StepRecord) -> dict[str, jax.Array]:
         """This step's part of each of `figures`."""
-        raise NotImplementedError
 
     def ended(self, state: TaskState, record: StepRecord) -> jax.Array:
         """Whether the episode ends here; time running out is the wrapper's."""
@@ -240,30 +241,30 @@ class RobotEnv(brax.envs.Env):
     # --- what a recording of the task says of its command
 
     @property
+    @abc.abstractmethod
     def period_s(self) -> float:
         """One cycle of the command in s; a comparison needs as much."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def command_meta(self) -> dict[str, float]:
         """What a log's metadata must say for its command to be the one that is evaluated."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def onset(self, phase: float) -> float:
         """Time in s, counted from the command's onset, at which an episode begins."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def meta(self, phase: float, command: np.ndarray) -> dict[str, float]:
         """Scalars that tell the command of an episode which began at ``phase``."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def command_at(self, time: float, meta: Mapping[str, float]) -> tuple[float, np.ndarray]:
         """Phase in rad and command (n,) at ``time`` in s, from what :meth:`meta` gave."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def command_signals(self, time: np.ndarray, meta: Mapping[str, float]) -> dict[str, np.ndarray]:
         """Command at ``time`` in s from its onset, by the names that recordings use."""
-        raise NotImplementedError
 
     # --- reset and step
 
@@ -335,6 +336,28 @@ class RobotEnv(brax.envs.Env):
                 randomization.JOINT_RATE_SCALE * qvel[robot.dof_index],
             ]
         )
+
+    def _observation(self, state: TaskState, *command: jax.Array) -> jax.Array:
+        """Proprioception, last action and what the task says of its command, (n,)."""
+        parts = [self._proprioception(state.simulation), state.action, *command]
+        # Far beyond what a robot can do; keeps the running normalization sane after a divergence.
+        return jnp.clip(finite(jnp.concatenate(parts)), -100.0, 100.0)
+
+    def _effort(
+        self, before: TaskState, state: TaskState, record: StepRecord
+    ) -> dict[str, jax.Array]:
+        """Reward terms of every task for what its motion costs."""
+        return {
+            "action_rate": -jnp.sum((state.action - before.action) ** 2),
+            "torque": -jnp.mean(jnp.sum(record.motor_torque**2, axis=-1)),  # (N m)^2
+        }
+
+    def _foot_speed(self, record: StepRecord) -> jax.Array:
+        """Horizontal speed of each foot over a policy step, (nfeet,) m/s."""
+        # From the first to the last simulation step; one step alone shows no travel.
+        travel = record.foot_position[-1, :, :2] - record.foot_position[0, :, :2]
+        between = max(self.dt - self.simulation.timestep_s, self.simulation.timestep_s)
+        return jnp.linalg.norm(travel, axis=-1) / between
 
     def fallen(self, simulation: SimulationState) -> jax.Array:
         """Tilted, low, faster than any robot, or no longer a number."""

@@ -28,7 +28,6 @@ from s3n_mjx.envs.base import (
     RobotEnv,
     TaskState,
     Weight,
-    finite,
     rotate_inverse,
 )
 from s3n_mjx.envs.randomization import LegRandomization, RandomizationConfig, ordered
@@ -201,9 +200,7 @@ class CircleEnv(RobotEnv):
 
     def observe(self, state: TaskState) -> jax.Array:
         clock = jnp.stack([jnp.sin(state.phase), jnp.cos(state.phase)])
-        observation = [self._proprioception(state.simulation), state.action, clock, state.command]
-        # Far beyond what a robot can do; keeps the running normalization sane after a divergence.
-        return jnp.clip(finite(jnp.concatenate(observation)), -100.0, 100.0)
+        return self._observation(state, clock, state.command)
 
     def ended(self, state: TaskState, record: StepRecord) -> jax.Array:
         """A fall, or anything but the feet on the floor."""
@@ -231,11 +228,8 @@ class CircleEnv(RobotEnv):
         lift_error = (record.foot_position[-1, :, 2] - self._feet_down - lift) / task.foot_lift_m
         touching = jnp.linalg.norm(record.foot_force, axis=-1) > CONTACT_THRESHOLD_N
         as_the_clock = jnp.mean(touching, axis=0) * jnp.where(swing > 0.0, -1.0, 1.0)
-        # From the first to the last simulation step; one step alone shows no travel.
-        travel = record.foot_position[-1, :, :2] - record.foot_position[0, :, :2]
-        between = max(self.dt - self.simulation.timestep_s, self.simulation.timestep_s)
         planted = jnp.all(touching, axis=0)
-        foot_speed = planted * jnp.linalg.norm(travel, axis=-1) / between
+        foot_speed = planted * self._foot_speed(record)
         return {
             # Sharp at zero, so that the last 0.1 m/s counts, and with a slope far from it.
             "velocity": jnp.exp(-jnp.linalg.norm(velocity_error) / task.velocity_scale_m_s),
@@ -247,8 +241,7 @@ class CircleEnv(RobotEnv):
             "bounce": -(qvel[2] ** 2 + 0.05 * jnp.sum(qvel[3:5] ** 2)),  # m/s, rad/s
             "slip": -jnp.sum(foot_speed**2),  # (m/s)^2
             "posture": -jnp.mean(joints**2),  # rad^2
-            "action_rate": -jnp.sum((state.action - before.action) ** 2),
-            "torque": -jnp.mean(jnp.sum(record.motor_torque**2, axis=-1)),  # (N m)^2
+            **self._effort(before, state, record),
             "fall": -self.ended(state, record).astype(jnp.float32),
         }
 

@@ -26,7 +26,6 @@ from s3n_mjx.envs.base import (
     RobotEnv,
     TaskState,
     Weight,
-    finite,
     pitch_and_roll,
 )
 from s3n_mjx.envs.randomization import LegRandomization, RandomizationConfig
@@ -135,9 +134,7 @@ class PitchEnv(RobotEnv):
         """What the policy sees, (observation_size,)."""
         pitch, rate = self.command(state.phase)
         command = jnp.stack([jnp.sin(state.phase), jnp.cos(state.phase), pitch, rate])
-        observation = [self._proprioception(state.simulation), state.action, command]
-        # Far beyond what a robot can do; keeps the running normalization sane after a divergence.
-        return jnp.clip(finite(jnp.concatenate(observation)), -100.0, 100.0)
+        return self._observation(state, command)
 
     def reward_terms(
         self, before: TaskState, state: TaskState, record: StepRecord
@@ -152,10 +149,7 @@ class PitchEnv(RobotEnv):
         # A foot's load below its margin counts before the foot lifts, at every simulation step.
         margin = max(task.contact_margin * self._static_foot_load, 1.0)
         unloaded = jax.nn.relu(1.0 - jnp.linalg.norm(record.foot_force, axis=-1) / margin)
-        # From the first to the last simulation step; one step alone shows no travel.
-        travel = record.foot_position[-1, :, :2] - record.foot_position[0, :, :2]
-        between = max(self.dt - self.simulation.timestep_s, self.simulation.timestep_s)
-        foot_speed = jnp.linalg.norm(travel, axis=-1) / between
+        foot_speed = self._foot_speed(record)
         height = (qpos[2] - self._home_height) / 0.05
         return {
             "pitch": jnp.exp(-(pitch_error**2)),
@@ -165,8 +159,7 @@ class PitchEnv(RobotEnv):
             "slip": -jnp.sum(foot_speed**2),  # (m/s)^2
             "drift": -(jnp.sum(qvel[:2] ** 2) + qvel[5] ** 2),  # (m/s)^2 + (rad/s)^2
             "posture": -(roll**2 + 0.01 * height**2),  # rad^2, and height in units of 0.05 m
-            "action_rate": -jnp.sum((state.action - before.action) ** 2),
-            "torque": -jnp.mean(jnp.sum(record.motor_torque**2, axis=-1)),  # (N m)^2
+            **self._effort(before, state, record),
         }
 
     def figure_values(self, state: TaskState, record: StepRecord) -> dict[str, jax.Array]:

@@ -10,8 +10,7 @@ from s3n_mjx.identification.actuator import ActuatorResult
 from s3n_mjx.identification.fit import Estimate
 from s3n_mjx.identification.leg import LegResult
 from s3n_mjx.robot.description import RobotDescription, SourceFile
-from s3n_mjx.robot.rewrite import Identified
-from s3n_mjx.robot.rewrite import motor_changes as before_the_gear
+from s3n_mjx.robot.rewrite import Identified, motor_changes
 
 Hashes = Mapping[Path, str]  # SHA-256 of the logs
 
@@ -26,7 +25,7 @@ def _identified(estimate: Estimate, sources: Hashes, method: str) -> Identified:
     )
 
 
-def motor_changes(
+def actuator_changes(
     description: RobotDescription, kind: str, result: ActuatorResult, sources: Hashes
 ) -> dict[str, Identified]:
     """Inertia and damping of a type of motor before its gear, and the command path's delay."""
@@ -39,7 +38,7 @@ def motor_changes(
             result.pooled.estimates["delay"].scaled(1e3),
         )
     )
-    return before_the_gear(description, kind, inertia, damping) | {"torque_delay_ms": delay}
+    return motor_changes(description, kind, inertia, damping) | {"torque_delay_ms": delay}
 
 
 def inertia_changes(linkage: str, result: LegResult, sources: Hashes) -> dict[str, Identified]:

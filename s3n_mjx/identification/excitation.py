@@ -71,10 +71,7 @@ class Multisine:
     @property
     def lines(self) -> NDArray[np.int64]:
         """(L,) excited lines in cycles per period."""
-        first = max(1, int(np.ceil(self.low_hz * self.period_s - 1e-9)))
-        last = int(np.floor(self.high_hz * self.period_s + 1e-9))
-        lines = np.arange(first, last + 1, dtype=np.int64)
-        return lines[lines % 2 == 1] if self.odd else lines
+        return excited_lines(self.low_hz, self.high_hz, self.period_s, self.odd)
 
     def period(self) -> Array:
         """One period, shape (samples,), N m; its largest absolute value is the amplitude."""
@@ -99,3 +96,12 @@ class Multisine:
         """Peak over RMS; 1.41 for a sine, about 1.7 for a good multisine."""
         period = self.period()
         return float(np.abs(period).max() / np.sqrt(np.mean(period**2)))
+
+
+def excited_lines(low_hz: float, high_hz: float, period_s: float, odd: bool) -> NDArray[np.int64]:
+    """(L,) lines of a band in cycles per period, or only the odd ones of them."""
+    # A band's end is a line of its own in spite of rounding.
+    first = max(1, int(np.ceil(low_hz * period_s - 1e-6)))
+    last = int(np.floor(high_hz * period_s + 1e-6))
+    lines = np.arange(first, last + 1, dtype=np.int64)
+    return lines[lines % 2 == 1] if odd else lines

@@ -11,7 +11,7 @@ from scipy.optimize import least_squares
 from scipy.stats import t as student
 
 from s3n_mjx.identification.inertial_model import velocity_response
-from s3n_mjx.identification.spectra import Spectrum, mean_direction, smoothed
+from s3n_mjx.identification.spectra import Spectrum, mean_direction, smoothed, variance_of_mean
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -20,6 +20,7 @@ Complex = NDArray[np.complex128]
 _MODEL_FLOOR = 1e-3
 _CONFIDENCE = 0.95
 _LONGEST_DELAY_S = 0.05
+_DELAYS_S = np.linspace(0.0, 0.02, 81)  # to start from
 _ROUNDS = 4
 # Of the size of a parameter: standard error of what friction's direction, known from a noisy
 # velocity, and the model itself leave, found as the scatter over seeds beyond that of noise.
@@ -60,7 +61,6 @@ class Terms:
 
     friction: bool = True  # Coulomb friction of every motor
     stiffness: bool = False  # such as weight about a posture
-    delay_s: float | None = None  # held at this value instead of being fitted
 
 
 @dataclass(frozen=True)
@@ -252,14 +252,11 @@ def _weights(records: Sequence[Record], values: dict[str, float]) -> list[Array]
     """
     result = []
     for record in records:
-        n = record.size
-        m, d, k = _matrices(values, n)
+        m, d, k = _matrices(values, record.size)
         held = velocity_response(record.velocity.frequency, m, d, k, values["delay"], record.hold_s)
         each = record.velocity.each - np.einsum("lij,plj->pli", held, record.torque.each)
-        periods = len(each)
-        spread = np.sum(np.abs(each - each.mean(axis=0)) ** 2, axis=0) / (periods - 1) / periods
         floor = (_MODEL_FLOOR * np.abs(record.velocity.mean)) ** 2
-        result.append(1.0 / np.sqrt(smoothed(np.asarray(spread)) + floor))
+        result.append(1.0 / np.sqrt(smoothed(variance_of_mean(each)) + floor))
     return result
 
 
@@ -273,20 +270,18 @@ def fit(records: Sequence[Record], terms: Terms) -> Fit:
     records = list(records)
     n = records[0].size
     names = _names(n, terms)
-    delays = [terms.delay_s] if terms.delay_s is not None else np.linspace(0, 0.02, 81)
     turns = [mean_direction(record.mean_velocity) for record in records]
     directions = [r.amplitudes(turn) for r, turn in zip(records, turns, strict=True)]
-    found = [(*_linear_start(records, directions, names, d), d) for d in delays]
+    found = [(*_linear_start(records, directions, names, d), d) for d in _DELAYS_S]
     start, _, delay = min(found, key=lambda item: item[1])
-    fixed = {} if terms.delay_s is None else {"delay": terms.delay_s}
-    free = names if fixed else [*names, "delay"]
+    free = [*names, "delay"]
     lower, upper = _bounds(free)
-    vector = np.array([*start, *([] if fixed else [delay])], dtype=np.float64)
+    vector = np.array([*start, delay], dtype=np.float64)
     scale = np.array([_scale(name, start, names) for name in free])
     vector = np.clip(vector, lower + 1e-6 * scale, upper)
 
     def values_of(x: Array) -> dict[str, float]:
-        return dict(zip(free, x.tolist(), strict=True)) | fixed
+        return dict(zip(free, x.tolist(), strict=True))
 
     def residual(x: Array, weights: list[Array]) -> Array:
         values = values_of(x)
@@ -328,9 +323,6 @@ def fit(records: Sequence[Record], terms: Terms) -> Fit:
             float(vector[i] + half),
             bool(solution.active_mask[i]),
         )
-    if fixed:
-        known = fixed["delay"]
-        estimates["delay"] = Estimate(known, 0.0, known, known)
     values = values_of(vector)
     modelled = [predict(values, r, s) for r, s in zip(records, directions, strict=True)]
     return Fit(estimates, modelled, directions, records, float(np.sqrt(reduced)))

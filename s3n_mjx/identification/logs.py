@@ -66,6 +66,10 @@ class TorqueLog:
         return float((len(self.time) - 1) / (self.time[-1] - self.time[0]))
 
 
+def _columns(kind: str, motors: Sequence[str]) -> list[str]:
+    return [f"{kind}/{motor}_{_UNITS[kind]}" for motor in motors]
+
+
 def write_torque_log(log: TorqueLog, path: Path) -> Path:
     """Write a log, whole or not at all.
 
@@ -75,8 +79,7 @@ def write_torque_log(log: TorqueLog, path: Path) -> Path:
     columns = {TIME: log.time}
     for kind, values in ((TORQUE, log.torque), (POSITION, log.position), (VELOCITY, log.velocity)):
         if not np.isnan(values).all():
-            names = (f"{kind}/{motor}_{_UNITS[kind]}" for motor in log.motors)
-            columns |= dict(zip(names, values.T, strict=True))
+            columns |= dict(zip(_columns(kind, log.motors), values.T, strict=True))
     meta = {
         "format": FORMAT_VERSION,
         "period_s": log.period_s,
@@ -90,7 +93,7 @@ def write_torque_log(log: TorqueLog, path: Path) -> Path:
 
 
 def read_torque_log(path: Path) -> TorqueLog:
-    """Read a log; whether it can carry an identification is asked in `checks.py`.
+    """Read a log; whether it can be analysed is asked in `records.py`.
 
     Raises:
         UserError: it is no such log: columns or metadata missing, unknown or not finite, or
@@ -101,7 +104,7 @@ def read_torque_log(path: Path) -> TorqueLog:
     motors = _motors(table)
 
     def group(kind: str, required: bool) -> Array:
-        names = [f"{kind}/{motor}_{_UNITS[kind]}" for motor in motors]
+        names = _columns(kind, motors)
         missing = [name for name in names if name not in table.columns]
         if required and missing:
             raise table.error(missing[0], "missing; add it (docs/identification.md)")

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3n_mjx.errors import UserError
+from s3n_mjx.identification.excitation import excited_lines
 from s3n_mjx.identification.fit import Record
 from s3n_mjx.identification.logs import TorqueLog
-from s3n_mjx.identification.spectra import spectrum
-
-Array = NDArray[np.float64]
+from s3n_mjx.identification.spectra import Spectrum, spectrum
 
 _UNIFORM = 0.01  # of a step
 _WHOLE = 0.02  # of a sample, by which a period may miss a whole number of them
@@ -42,19 +41,14 @@ def record_of(log: TorqueLog, motors: Sequence[int], settle_periods: int = 1) ->
         )
     check_torque(log, columns, samples)
     check_units(log, columns)
-    for i in columns:
-        if np.ptp(log.velocity[:, i]) == 0.0:
-            raise UserError(
-                f"{log.path}: velocity of {log.motors[i]}: constant throughout; nothing moved, or"
-                " it was not recorded"
-            )
     keep = slice(settle_periods * samples, (settle_periods + periods) * samples)
     velocity, torque = log.velocity[keep][:, columns], log.torque[keep][:, columns]
     lines = _lines(log, samples)
-    _check_lines(log, torque, lines, samples)
+    commanded = spectrum(torque, samples, lines, log.rate_hz)
+    _check_lines(log, commanded, lines)
     return Record(
         velocity=spectrum(velocity, samples, lines, log.rate_hz),
-        torque=spectrum(torque, samples, lines, log.rate_hz),
+        torque=commanded,
         mean_velocity=velocity.reshape(periods, samples, -1).mean(axis=0),
         mean_torque=torque.reshape(periods, samples, -1).mean(axis=0),
         lines=lines,
@@ -70,11 +64,8 @@ def _lines(log: TorqueLog, samples: int) -> NDArray[np.int64]:
             f"{log.path}: high_hz {log.high_hz:g} is not below half of the sampling rate of"
             f" {log.rate_hz:g} Hz; sample faster, or correct it"
         )
-    first = max(1, int(np.ceil(log.low_hz * log.period_s - 1e-6)))
-    last = int(np.floor(log.high_hz * log.period_s + 1e-6))
-    lines = np.arange(first, min(last, samples // 2 - 1) + 1, dtype=np.int64)
-    if log.odd:
-        lines = lines[lines % 2 == 1]
+    lines = excited_lines(log.low_hz, log.high_hz, log.period_s, log.odd)
+    lines = lines[lines < samples // 2]
     if len(lines) < 4:
         raise UserError(
             f"{log.path}: {len(lines)} lines between low_hz {log.low_hz:g} and high_hz"
@@ -83,9 +74,9 @@ def _lines(log: TorqueLog, samples: int) -> NDArray[np.int64]:
     return lines
 
 
-def _check_lines(log: TorqueLog, torque: Array, lines: NDArray[np.int64], samples: int) -> None:
+def _check_lines(log: TorqueLog, torque: Spectrum, lines: NDArray[np.int64]) -> None:
     """Refuse lines that were not excited, half of them most likely."""
-    size = np.abs(spectrum(torque, samples, lines, log.rate_hz).mean).max(axis=1)
+    size = np.abs(torque.mean).max(axis=1)
     if not log.odd and np.median(size[lines % 2 == 0]) < 0.05 * np.median(size[lines % 2 == 1]):
         raise UserError(
             f"{log.path}: odd: only odd multiples of {1 / log.period_s:g} Hz are excited; say so"
@@ -149,8 +140,13 @@ def _longest_run(mask: NDArray[np.bool_]) -> int:
 
 
 def check_units(log: TorqueLog, motors: Sequence[int]) -> None:
-    """Refuse positions and velocities that are not of one unit."""
+    """Refuse velocities that never change, and positions and velocities not of one unit."""
     for i in motors:
+        if np.ptp(log.velocity[:, i]) == 0.0:
+            raise UserError(
+                f"{log.path}: velocity of {log.motors[i]}: constant throughout; nothing moved, or"
+                " it was not recorded"
+            )
         position = log.position[:, i]
         if np.isnan(position).any():
             continue
@@ -160,10 +156,7 @@ def check_units(log: TorqueLog, motors: Sequence[int]) -> None:
         stride = max(1, int(log.rate_hz / 100))
         moved = np.add.reduceat(change, np.arange(0, len(change), stride))
         expected = np.add.reduceat(step, np.arange(0, len(step), stride))
-        power = float(expected @ expected)
-        if power == 0.0:
-            raise UserError(f"{log.path}: velocity of {log.motors[i]}: zero throughout")
-        ratio = float(moved @ expected) / power
+        ratio = float(moved @ expected) / float(expected @ expected)
         for factor, what in ((_DEGREES, "velocity"), (1 / _DEGREES, "position")):
             if abs(ratio * factor - 1.0) < 0.2:
                 raise UserError(

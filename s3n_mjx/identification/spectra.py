@@ -40,10 +40,14 @@ def spectrum(signals: Array, samples: int, lines: NDArray[np.int64], rate_hz: fl
     """
     periods = signals.reshape(-1, samples, signals.shape[1])
     each = 2.0 / samples * np.fft.rfft(periods, axis=1)[:, lines]
-    mean = each.mean(axis=0)
+    return Spectrum(lines * rate_hz / samples, each.mean(axis=0), variance_of_mean(each), each)
+
+
+def variance_of_mean(each: Complex) -> Array:
+    """Of the mean over periods, (P, L, n) to (L, n), from what differs between them."""
     count = len(each)
-    variance = np.sum(np.abs(each - mean) ** 2, axis=0) / (count - 1) / count
-    return Spectrum(lines * rate_hz / samples, mean, np.asarray(variance), each)
+    spread = np.sum(np.abs(each - each.mean(axis=0)) ** 2, axis=0)
+    return np.asarray(spread / (count - 1) / count, dtype=np.float64)
 
 
 def smoothed(variance: Array, width: int = 21) -> Array:

@@ -72,6 +72,20 @@ def _turn(body, model: mujoco.MjModel, joint, angle: float) -> None:
     body.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
 
 
+def pair_of(robot: Robot, leg: str | None) -> ResolvedPair:
+    """The pair of a leg; of the first one that has any if none is named.
+
+    Raises:
+        UserError: there is none.
+    """
+    pairs = {pair.leg: pair for pair in robot.pairs}
+    if not pairs:
+        raise UserError(f"{robot.path}: no leg has a `pair`; there is no linkage to test")
+    if leg is not None and leg not in pairs:
+        raise UserError(f"--leg: no leg {leg!r} with a pair; known: {', '.join(pairs)}")
+    return pairs[leg or next(iter(pairs))]
+
+
 def on_stand(robot: Robot, gravity: bool = True, leg: str | None = None) -> Robot:
     """The robot with its trunk clamped and every joint but those of the pairs welded at home.
 
