@@ -26,6 +26,7 @@ T = TypeVar("T")
 VERBS = {
     "train": "train a policy",
     "eval": "evaluate a checkpoint",
+    "play": "watch a policy in a window, or as a video",
     "compare": "train the paper's methods and compare their gaps to the reference",
     "validate": "compare the legs' dynamics with the closed chain, without contact",
     "identify": "motors, delay and leg inertia from measured frequency responses",

@@ -1,4 +1,4 @@
-"""`python -m s3n_mjx.compare`: the paper's four methods, trained alike, against the reference.
+"""`python -m s3n_mjx.compare`: the paper's methods, trained alike, against the reference.
 
 Every method is trained from scratch with the same settings and seeds, then evaluated in its own
 simulator and on the closed chain. Finished runs and evaluations are kept: a comparison that was
@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
 
@@ -22,10 +21,12 @@ from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
 from s3n_mjx.cli import parse_arguments, run
 from s3n_mjx.config_files import STRICT, to_plain
 from s3n_mjx.errors import UserError
-from s3n_mjx.eval import Trials, evaluate_against_closed_chain
-from s3n_mjx.evaluation import comparison_plots, metrics, plots
-from s3n_mjx.evaluation.gaps import pitch_gap
+from s3n_mjx.eval import evaluate_against_closed_chain
+from s3n_mjx.evaluation import metrics, plots, shipped
+from s3n_mjx.evaluation.compared import SIMULATOR, Compared, Method, recording_file, run_folder
+from s3n_mjx.evaluation.comparisons import COMPARISONS
 from s3n_mjx.evaluation.report import Picture, Section, Table, Text, text_table, write_report
+from s3n_mjx.evaluation.tasks import EVALUATIONS
 from s3n_mjx.files import written_whole
 from s3n_mjx.normalization import Injection, Variant
 from s3n_mjx.reference.closed_chain import ClosedChain
@@ -37,61 +38,72 @@ from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training import run as runs
 from s3n_mjx.training.config import RunConfig, load_preset
 
-# Rear-right GRF-norm RMSE in N and pitch-rate RMSE in percent of its peak to peak on hardware
-# (paper, Figs. 10 and 11); the paper's text gives no GRF figure for Kin-Only HR.
-PAPER_PITCH: dict[Variant, tuple[float | None, float]] = {
-    Variant.KIN_ONLY: (27.1, 3.95),
-    Variant.KIN_ONLY_HR: (None, 4.92),
-    Variant.S3N_ACT: (9.5, 1.62),
-    Variant.S3N_FULL: (10.2, 2.64),
-}
-
 
 @dataclass(frozen=True, config=STRICT)
 class Compare:
-    """Train the four methods with equal settings and compare their gaps to the reference.
+    """Train the methods with equal settings and compare their gaps to the reference.
 
     Args:
-        task: only `pitch` so far.
+        task: `pitch` or `circle`.
         preset: of all runs.
         seeds: of training; each method is trained once for each.
         variants: methods to compare.
+        once: those of them to train with the first seed alone.
         injection: how S3N's terms enter; by default that of the preset.
         timing: of the control loop; by default that of the preset.
-        beyond_paper: give s3n_full what the paper's terms leave out, by mass_matrix with staggered
-            timing: base coupling, velocity terms and link gravity.
+        beyond_paper: one method more, `s3n_full_beyond`: s3n_full with what the paper's terms
+            leave out (base coupling, velocity terms, link gravity), by mass_matrix with staggered
+            timing.
         levels: of the closed-chain reference.
-        trials: of each policy.
+        trials: of each policy; by default 3 of pitching and 5 of the circle, as in Table IV.
         duration_s: of a trial.
         settle_s: left out at the beginning of each trial, in s.
         robot: robot.yaml or its folder; the bundled robot by default.
-        out: folder of runs, tables, pictures and report.
+        out: folder of runs, tables, pictures and report; by default runs/compare-TASK.
+        policies: folder that gets the first seed's policy of every method, with its figures.
     """
 
     task: str = "pitch"
     preset: str = "cpu"
     seeds: tuple[Annotated[int, Ge(0)], ...] = (0, 1, 2)
     variants: tuple[Variant, ...] = tuple(Variant)
+    once: tuple[Variant, ...] = ()
     injection: Injection | None = None
     timing: Timing | None = None
     beyond_paper: bool = False
     levels: tuple[Level, ...] = tuple(Level)
-    trials: Annotated[int, Gt(0)] = 3
+    trials: Annotated[int, Gt(0)] | None = None
     duration_s: Annotated[float, Gt(0)] = 10.0
     settle_s: Annotated[float, Ge(0)] = 1.0
     robot: Path | None = None
-    out: Path = Path("runs/compare-pitch")
+    out: Path | None = None
+    policies: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Of all results."""
+        return self.out or Path(f"runs/compare-{self.task}")
+
+    @property
+    def trials_each(self) -> int:
+        """Of each policy, in the simulator and at each level."""
+        return self.trials or COMPARISONS[self.task].trials
+
+    @property
+    def methods(self) -> dict[Method, tuple[int, ...]]:
+        """In the order of the table, with their training seeds."""
+        methods = [Method(variant) for variant in self.variants]
+        if self.beyond_paper:
+            methods.append(Method(Variant.S3N_FULL, beyond_paper=True))
+        return {m: self.seeds[:1] if m.variant in self.once else self.seeds for m in methods}
 
 
-Gaps = dict[tuple[Variant, int], dict[str, dict[str, float]]]  # by level, and "simulator"
-
-
-def run_config(options: Compare, variant: Variant, seed: int) -> RunConfig:
-    """The settings of one run; only variant and seed differ between runs."""
-    base = load_preset(options.task, options.preset)
+def simulation_of(options: Compare, method: Method) -> dict[str, Any]:
+    """What a method changes in the preset's `simulation`."""
     given = {"injection": options.injection, "timing": options.timing}
-    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    if options.beyond_paper and variant is Variant.S3N_FULL:
+    changes: dict[str, Any] = {"variant": method.variant}
+    changes |= {key: value for key, value in given.items() if value is not None}
+    if method.beyond_paper:
         changes |= {
             "injection": Injection.MASS_MATRIX,
             "timing": Timing.STAGGERED,
@@ -99,13 +111,29 @@ def run_config(options: Compare, variant: Variant, seed: int) -> RunConfig:
             "velocity_terms": True,
             "link_gravity": True,
         }
-    robot = base.robot if options.robot is None else str(options.robot)
+    return changes
+
+
+def run_config(options: Compare, method: Method, seed: int) -> RunConfig:
+    """The settings of one run; only method and seed differ between runs."""
+    base = load_preset(options.task, options.preset)
     return dataclasses.replace(
         base,
         seed=seed,
-        robot=robot,
-        simulation=dataclasses.replace(base.simulation, variant=variant, **changes),
+        robot=base.robot if options.robot is None else str(options.robot),
+        simulation=dataclasses.replace(base.simulation, **simulation_of(options, method)),
     )
+
+
+def train_command(options: Compare, method: Method, seed: int) -> str:
+    """What trains the same policy by itself."""
+    words = [f"--task {options.task} --preset {options.preset} --seed {seed}"]
+    for key, value in simulation_of(options, method).items():
+        flag = "--" + key.replace("_", "-")
+        words.append(flag if value is True else f"{flag} {value}")
+    if options.robot is not None:
+        words.append(f"--robot {options.robot}")
+    return " ".join(["python -m s3n_mjx.train", *words])
 
 
 def changed_files(checkpoint: checkpoints.Checkpoint, config: RunConfig) -> list[str]:
@@ -129,12 +157,17 @@ def check(options: Compare) -> None:
             f"--settle-s: {options.settle_s:g} s leaves nothing of --duration-s"
             f" {options.duration_s:g} s"
         )
-    for variant in options.variants:
-        config = run_config(options, variant, options.seeds[0])
+    for method in options.methods:
+        config = run_config(options, method, options.seeds[0])
         env = runs.make_env(config)
         if options.duration_s < env.dt:
             raise UserError(
                 f"--duration-s: {options.duration_s:g} s is less than a policy step of {env.dt:g} s"
+            )
+        if options.duration_s < options.settle_s + env.period_s:
+            raise UserError(
+                f"--duration-s: {options.duration_s:g} s; --settle-s {options.settle_s:g} s and"
+                f" one period of {env.period_s:.2f} s are the least to compare"
             )
         ClosedChain(env.robot, config.simulation.timestep_s)
 
@@ -171,7 +204,7 @@ def gaps_of(options: Compare, path: Path, folder: Path) -> dict[str, dict[str, f
     levels = [str(level) for level in options.levels]
     settings = {
         "checkpoint": path.name,
-        "trials": options.trials,
+        "trials": options.trials_each,
         "duration_s": options.duration_s,
         "settle_s": options.settle_s,
     }
@@ -180,123 +213,100 @@ def gaps_of(options: Compare, path: Path, folder: Path) -> dict[str, dict[str, f
     if file.is_file():
         stored = json.loads(file.read_text())
         if stored.get("settings") == settings:
-            kept = stored["gaps"]
-    missing = [level for level in options.levels if str(level) not in kept]
+            kept = {
+                side: gap
+                for side, gap in stored["gaps"].items()
+                if recording_file(folder, side, options.trials_each - 1).is_file()
+            }
+    # Every level is measured beside the simulator, which is kept or measured with them.
+    missing = [level for level in options.levels if {str(level), SIMULATOR} - set(kept)]
     if missing:
+        task = EVALUATIONS[options.task]
         all_trials = evaluate_against_closed_chain(
-            checkpoints.load(path), options.trials, options.duration_s, 0, missing
+            checkpoints.load(path), options.trials_each, options.duration_s, 0, missing
         )
         for level, trials in all_trials.items():
-            kept[str(level)] = pitch_gap(trials.simulated, trials.reference, options.settle_s)
-            kept["simulator"] = metrics.pitch_metrics(trials.simulated, options.settle_s)
-            _keep_recordings(folder / "recordings", level, trials)
+            kept[str(level)] = task.gap(trials.simulated, trials.reference, options.settle_s)
+            kept[SIMULATOR] = task.metrics(trials.simulated, options.settle_s)
+            for side, group in ((SIMULATOR, trials.simulated), (level, trials.reference)):
+                for number, recording in enumerate(group):
+                    recording.save(recording_file(folder, side, number))
         with written_whole(file) as temporary:
             temporary.write_text(json.dumps({"settings": settings, "gaps": kept}, indent=2) + "\n")
-    return {key: kept[key] for key in ["simulator", *levels]}
-
-
-def _keep_recordings(folder: Path, level: Level, trials: Trials) -> None:
-    """One trial of each side, for the figures."""
-    folder.mkdir(parents=True, exist_ok=True)
-    trials.simulated[0].save(folder / "simulator.npz")
-    trials.reference[0].save(folder / f"{level}.npz")
-
-
-def _mean_and_spread(values: Sequence[float], decimals: int) -> str:
-    known = [v for v in values if v is not None and np.isfinite(v)]
-    if not known:
-        return "-"
-    mean = f"{np.mean(known):.{decimals}f}"
-    return f"{mean} ± {np.std(known, ddof=1):.{decimals}f}" if len(known) > 1 else mean
-
-
-HEADER = (
-    "method",
-    "GRF, all feet [N]",
-    "change",
-    "GRF, {foot} [N]",
-    "pitch rate [%]",
-    "all feet down [%]",
-    "pitch error [rad]",
-    "paper, GRF [N]",
-    "paper, pitch rate [%]",
-)
-
-
-def rows_of(options: Compare, gaps: Gaps, level: Level, foot: str) -> list[tuple[str, ...]]:
-    """A row for each method: mean and sample standard deviation over seeds."""
-
-    def forces_of(variant: Variant) -> list[float]:
-        return [gaps[variant, seed][level]["grf_norm_rmse_n"] for seed in options.seeds]
-
-    rows = []
-    base = None
-    if Variant.KIN_ONLY in options.variants:
-        base = np.mean(forces_of(Variant.KIN_ONLY))
-    for variant in options.variants:
-        of = [gaps[variant, seed] for seed in options.seeds]
-        forces = forces_of(variant)
-        change = (
-            ""
-            if base is None or variant is Variant.KIN_ONLY
-            else (f"{100 * (np.mean(forces) / base - 1):+.1f} %")
-        )
-        paper = PAPER_PITCH[variant]
-        rows.append(
-            (
-                str(variant),
-                _mean_and_spread(forces, 2),
-                change,
-                _mean_and_spread([g[level][f"grf_norm_rmse_n_{foot}"] for g in of], 2),
-                _mean_and_spread([g[level]["pitch_rate_rmse_percent"] for g in of], 2),
-                _mean_and_spread([100 * g["simulator"]["contact_kept_fraction"] for g in of], 1),
-                _mean_and_spread([g["simulator"]["pitch_rmse_rad"] for g in of], 4),
-                "-" if paper[0] is None else f"{paper[0]:.1f}",
-                f"{paper[1]:.2f}",
-            )
-        )
-    return rows
+    return {key: kept[key] for key in [SIMULATOR, *levels]}
 
 
 def main(args: Sequence[str]) -> None:
     """The command; see `--help`."""
     runtime.configure()
     options = parse_arguments(Compare, args, "python -m s3n_mjx.compare")
-    if options.task != "pitch":
-        raise UserError(f"--task: no comparison of task {options.task!r}; known: pitch")
+    if options.task not in COMPARISONS:
+        raise UserError(
+            f"--task: no comparison of task {options.task!r}; known: {', '.join(COMPARISONS)}"
+        )
     for name in ("seeds", "variants", "levels"):
         values = getattr(options, name)
         if not values or len(set(values)) != len(values):
             raise UserError(f"--{name}: give at least one, and none twice")
+    for variant in options.once:
+        if variant not in options.variants:
+            raise UserError(f"--once: {variant} is not among --variants")
     check(options)
-    gaps: Gaps = {}
-    total = len(options.seeds) * len(options.variants)
-    for seed in options.seeds:
-        for variant in options.variants:
-            folder = options.out / f"{variant}-seed{seed}"
-            print(f"run {len(gaps) + 1} of {total}: {variant}, seed {seed} ({folder})", flush=True)
-            path = trained(run_config(options, variant, seed), folder)
-            found = gaps_of(options, path, folder)
-            gaps[variant, seed] = found
-            told = ", ".join(
-                f"{level} {found[level]['grf_norm_rmse_n']:.2f} N" for level in options.levels
+    task = COMPARISONS[options.task]
+    gaps: dict[tuple[Method, int], dict[str, dict[str, float]]] = {}
+    # Seed by seed, so that a comparison that is stopped has all methods of the seeds it did.
+    work = [
+        (method, seed)
+        for seed in options.seeds
+        for method, seeds in options.methods.items()
+        if seed in seeds
+    ]
+    checkpoint_of = {}
+    for number, (method, seed) in enumerate(work, start=1):
+        folder = run_folder(options.folder, method, seed)
+        print(f"run {number} of {len(work)}: {method.name}, seed {seed} ({folder})", flush=True)
+        path = trained(run_config(options, method, seed), folder)
+        checkpoint_of[method, seed] = path
+        found = gaps_of(options, path, folder)
+        gaps[method, seed] = found
+        headline = task.headline
+        told = ", ".join(
+            f"{level} {found[level][headline.key]:.{headline.decimals}f}"
+            for level in options.levels
+        )
+        print(f"  gap, {headline.header}: {told}", flush=True)
+    compared = Compared(
+        options.folder, options.methods, gaps, options.trials_each, options.settle_s
+    )
+    _write(options, compared, checkpoints.load(checkpoint_of[work[0]]).metadata)
+    if options.policies is not None:
+        for method, seeds in options.methods.items():
+            shipped.ship(
+                checkpoint_of[method, seeds[0]],
+                options.policies / f"{options.task}-{method.name}",
+                train_command(options, method, seeds[0]),
+                {
+                    "trials": options.trials_each,
+                    "duration_s": options.duration_s,
+                    "settle_s": options.settle_s,
+                },
+                gaps[method, seeds[0]],
             )
-            print(f"  gap of ground reaction forces, RMSE: {told}", flush=True)
-    _write(options, gaps)
+        shipped.write_index(options.policies)
+        print(f"policies: {options.policies}")
+    print(f"\nresults: {options.folder} (report.html, compare.json, *.png)")
 
 
-def _write(options: Compare, gaps: Gaps) -> None:
-    first = checkpoints.load(options.out / f"{options.variants[0]}-seed{options.seeds[0]}")
-    feet = first.robot.feet
-    foot = feet[-1]  # rear right on the bundled robot, as in the paper
-    header = tuple(h.format(foot=foot) for h in HEADER)
-    data: dict[str, object] = {
-        "settings": {k: v for k, v in to_plain(options).items() if k != "out"}
-    }
+def _write(options: Compare, compared: Compared, metadata: Mapping[str, Any]) -> None:
+    task = COMPARISONS[options.task]
+    levels = [str(level) for level in options.levels]
+    seeds = ", ".join(str(seed) for seed in options.seeds)
+    once = ", ".join(options.once)
+    told = f"{seeds} ({once}: {options.seeds[0]})" if once else seeds
     sections = []
-    for level in options.levels:
-        rows = rows_of(options, gaps, level, foot)
-        print(f"\nclosed chain, {level}: RMSE over trials, mean ± std over seeds {_list(options)}")
+    for level in levels:
+        header, rows = task.table(compared, level)
+        print(f"\nclosed chain, {level}: mean over trials; mean ± std over training seeds {told}")
         print(text_table(header, rows))
         sections.append(
             Section(
@@ -304,35 +314,25 @@ def _write(options: Compare, gaps: Gaps) -> None:
                 (Table(header, tuple(rows), "Mean ± sample standard deviation over seeds"),),
             )
         )
-    data["gaps"] = {
-        f"{variant}-seed{seed}": {key: metrics.finite(values) for key, values in found.items()}
-        for (variant, seed), found in gaps.items()
+    data = {
+        "settings": {k: v for k, v in to_plain(options).items() if k not in ("out", "policies")}
+        | {"trials": options.trials_each},
+        "gaps": {
+            f"{method.name}-seed{seed}": {
+                key: metrics.finite(values) for key, values in found.items()
+            }
+            for (method, seed), found in compared.gaps.items()
+        },
     }
-    with written_whole(options.out / "compare.json") as temporary:
+    with written_whole(options.folder / "compare.json") as temporary:
         temporary.write_text(json.dumps(data, indent=2) + "\n")
-    level = options.levels[0]
-    pictures = {
-        "grf_gap": comparison_plots.grf_gap(
-            options.out, options.variants, options.seeds, str(level), options.settle_s
-        ),
-        "grf_rmse": comparison_plots.grf_bars(
-            gaps, options.variants, options.seeds, options.levels
-        ),
-        "pitch_rate": comparison_plots.pitch_rates(
-            options.out, options.variants, options.seeds[0], str(level), options.settle_s
-        ),
-    }
-    for name, figure in pictures.items():
-        plots.save(figure, options.out / f"{name}.png")
-    captions = {
-        "grf_gap": "Gap of the ground-reaction-force norm over one cycle (as Fig. 11a)",
-        "grf_rmse": "RMSE of the ground-reaction-force norm, every seed (as Fig. 11b)",
-        "pitch_rate": "Pitch rate over one cycle, simulator and reference (as Fig. 10)",
-    }
+    pictures = task.pictures(compared, levels)
+    for name, (figure, _) in pictures.items():
+        plots.save(figure, options.folder / f"{name}.png")
     sections.append(
         Section(
             "Figures",
-            tuple(Picture(figure, captions[n], captions[n]) for n, figure in pictures.items()),
+            tuple(Picture(figure, caption, caption) for figure, caption in pictures.values()),
         )
     )
     sections.append(
@@ -342,29 +342,21 @@ def _write(options: Compare, gaps: Gaps) -> None:
                 Text(
                     "The reference is the closed-chain model, a stand-in for hardware; the paper's"
                     " columns are hardware and another robot, so only changes compare. GRF is the"
-                    " norm of the ground reaction force of a foot."
+                    " norm of the ground reaction force of a foot; E_phi and E_RMSE are Eq. 36 and"
+                    " 34 of the paper. s3n_full_beyond is s3n_full with base coupling, velocity"
+                    " terms and link gravity, which the paper leaves out."
                 ),
             ),
         )
     )
     write_report(
-        options.out / "report.html",
-        f"{options.task}: four methods against the closed chain",
-        f"{len(options.seeds)} training seeds, preset {options.preset}.",
+        options.folder / "report.html",
+        f"{options.task}: methods against the closed chain",
+        f"Training seeds {told}, preset {options.preset}, {options.trials_each} trials of"
+        f" {options.duration_s:g} s each.",
         tuple(sections),
-        {
-            "seeds": _list(options),
-            "terms": "s3n_full with base coupling, velocity terms and link gravity"
-            if options.beyond_paper
-            else "the paper's",
-            "versions": _versions(first.metadata),
-        },
+        {"seeds": told, "versions": _versions(metadata)},
     )
-    print(f"\nresults: {options.out} (report.html, compare.json, *.png)")
-
-
-def _list(options: Compare) -> str:
-    return ", ".join(str(seed) for seed in options.seeds)
 
 
 def _versions(metadata: Mapping) -> str:

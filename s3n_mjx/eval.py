@@ -49,7 +49,8 @@ class Evaluate:
         against: `closed_chain` for the stand-in for hardware, or a measured log (CSV, NPZ or
             Parquet, see docs/logs.md); the gap to it is measured then.
         level: of the closed chain: ideal linkage, or with friction, noise and parameter error.
-        out: folder for the results; by default `eval/STEP` in the run folder.
+        out: folder for the results; by default `eval/STEP` in the run folder, and
+            `runs/eval/NAME` for a checkpoint outside of one.
         episodes: how many, side by side.
         duration_s: length of each episode in s.
         settle_s: left out of the tracking figures at the start of each episode, in s.
@@ -172,10 +173,10 @@ def evaluate_against_log(
 
 
 def default_folder(checkpoint: Path) -> Path:
-    """`RUN/eval/STEP` for a checkpoint of a run folder, `eval` inside any other one."""
+    """`RUN/eval/STEP` for a checkpoint of a run folder, `runs/eval/NAME` for any other one."""
     if checkpoint.parent.name == "checkpoints":
         return checkpoint.parent.parent / "eval" / checkpoint.name
-    return checkpoint / "eval"
+    return Path("runs") / "eval" / checkpoint.resolve().name
 
 
 def _checked(options: Evaluate) -> checkpoints.Checkpoint:

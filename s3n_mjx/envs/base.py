@@ -238,6 +238,12 @@ class RobotEnv(brax.envs.Env):
         """Whether the episode ends here; time running out is the wrapper's."""
         return self.fallen(state.simulation)
 
+    @property
+    def command_ranges(self) -> dict[str, tuple[float, float]]:
+        """Range that each element of the command was trained in, by the names that recordings
+        use; empty for a task whose command cannot be steered."""
+        return {}
+
     # --- what a recording of the task says of its command
 
     @property

@@ -166,6 +166,10 @@ class CircleEnv(RobotEnv):
         return jax.random.uniform(key_phase, maxval=2.0 * jnp.pi), command
 
     @property
+    def command_ranges(self) -> dict[str, tuple[float, float]]:
+        return {"vx_m_s": self.task.vx_range_m_s, "wz_rad_s": self.task.wz_range_rad_s}
+
+    @property
     def period_s(self) -> float:
         """A lap."""
         return 2.0 * np.pi / abs(self.task.wz_rad_s) if self.task.wz_rad_s else 0.0

@@ -260,19 +260,35 @@ def phase_gap(phase: FloatArray, trials: FloatArray) -> Figure:
     """
     if not len(trials):
         raise ValueError("no trial to draw")
-    known = np.isfinite(trials).all(axis=1)
-    cycle = trials[known].mean() if known.any() else np.nan
-    fig = new_figure(5.5, 5.5, f"Velocity gap over the circle: E_phi {cycle:.1f} %")
+    fig = new_figure(5.5, 5.5, f"Velocity gap over the circle: E_phi {cycle_gap(trials):.1f} %")
     ax = fig.subplots(subplot_kw={"projection": "polar"})
-    closed = np.append(phase, phase[0] + 2.0 * np.pi)
-    for gap in trials:
-        ax.plot(closed, np.append(gap, gap[0]), color=PALETTE[0], linewidth=0.8, alpha=0.35)
-    if known.any():
-        mean = trials[known].mean(axis=0)
-        ax.plot(closed, np.append(mean, mean[0]), color=PALETTE[0], linewidth=2.0)
+    draw_phase_gap(ax, phase, trials, PALETTE[0])
     ax.set_ylim(bottom=0.0)
     ax.tick_params(labelsize=9)
     return fig
+
+
+def cycle_gap(trials: FloatArray) -> float:
+    """Mean over phase of the trials (n_trials, n_bins) that have every bin; NaN without one."""
+    known = trials[np.isfinite(trials).all(axis=1)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def draw_phase_gap(ax: Axes, phase: FloatArray, trials: FloatArray, colour: str) -> None:
+    """Trials as thin lines, and the mean of the whole ones as a thick one, on polar axes.
+
+    Args:
+        ax: polar.
+        phase, trials: see :func:`phase_gap`.
+        colour: of all lines.
+    """
+    closed = np.append(phase, phase[0] + 2.0 * np.pi)
+    for gap in trials:
+        ax.plot(closed, np.append(gap, gap[0]), color=colour, linewidth=0.8, alpha=0.35)
+    known = trials[np.isfinite(trials).all(axis=1)]
+    if len(known):
+        mean = known.mean(axis=0)
+        ax.plot(closed, np.append(mean, mean[0]), color=colour, linewidth=2.0)
 
 
 _REWARD_PANEL = ("eval/episode_reward", "episode\nreward", 1.0)

@@ -6,7 +6,9 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
+from brax.envs.base import State
 
 from s3n_mjx.envs.base import RobotEnv, task_state
 from s3n_mjx.evaluation.recording import Recording
@@ -20,6 +22,7 @@ def rollout(
     duration_s: float,
     seed: int,
     phase: float | None = None,
+    command: np.ndarray | None = None,
 ) -> list[Recording]:
     """Episodes side by side, each from its own reset; a fall ends a recording.
 
@@ -30,6 +33,7 @@ def rollout(
         duration_s: length of each in s.
         seed: of the resets.
         phase: of the task's clock at the beginning, in rad; None leaves it to the reset.
+        command: of all episodes, (n,); None leaves it to the reset.
     """
     steps = round(duration_s / env.dt)
 
@@ -47,8 +51,9 @@ def rollout(
             key_reset, key_run = jax.random.split(key)
             state = env.reset(key_reset)
             if phase is not None:
-                start = cast(Any, task_state(state)).replace(phase=jnp.float32(phase))
-                state = cast(Any, state).replace(pipeline_state=start, obs=env.observe(start))
+                state = _with(env, state, phase=jnp.float32(phase))
+            if command is not None:
+                state = _with(env, state, command=jnp.asarray(command, jnp.float32))
             return jax.lax.scan(advance, (state, key_run), length=steps)[1]
 
         return jax.vmap(episode)(keys)
@@ -66,6 +71,47 @@ def rollout(
         )
         for i in range(episodes)
     ]
+
+
+def _with(env: RobotEnv, state: State, **changes: jax.Array) -> State:
+    """``state`` with another phase or command, seen by the policy at once."""
+    task = cast(Any, task_state(state)).replace(**changes)
+    return cast(Any, state).replace(pipeline_state=task, obs=env.observe(task))
+
+
+class SimulatorPlayer:
+    """A policy in the simulator, one policy step at a time, under a command that may change.
+
+    Args:
+        env: the task.
+        policy: deterministic.
+        seed: of the resets.
+    """
+
+    def __init__(self, env: RobotEnv, policy: Policy, seed: int = 0):
+        self.model: mujoco.MjModel = env.normalized.model
+        self._key = jax.random.PRNGKey(seed)
+        self._env_reset = jax.jit(env.reset)
+
+        @jax.jit
+        def advance(state: State, command: jax.Array) -> tuple[State, jax.Array, jax.Array]:
+            state = _with(env, state, command=command)
+            action, _ = policy(state.obs, self._key)  # deterministic: makes no use of the key
+            state = env.step(state, action)
+            return state, task_state(state).simulation.qpos, state.done
+
+        self._advance = advance
+
+    def reset(self) -> np.ndarray:
+        """Start over near home; returns qpos (nq,)."""
+        self._key, key = jax.random.split(self._key)
+        self._state = self._env_reset(key)
+        return np.asarray(task_state(self._state).simulation.qpos, dtype=np.float64)
+
+    def step(self, command: np.ndarray) -> tuple[np.ndarray, bool]:
+        """One policy step under ``command`` (n,); returns qpos (nq,) and whether it fell."""
+        self._state, qpos, done = self._advance(self._state, jnp.asarray(command, jnp.float32))
+        return np.asarray(qpos, dtype=np.float64), bool(done)
 
 
 def _recording(

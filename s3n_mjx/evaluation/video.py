@@ -246,7 +246,7 @@ def frame_indices(time: np.ndarray, fps: float, speed: float) -> np.ndarray:
     return np.where(wanted - time[left] <= time[right] - wanted, left, right)
 
 
-def _trunk(model: mujoco.MjModel) -> int:
+def trunk_of(model: mujoco.MjModel) -> int:
     """The first body with a free joint, else the first body below the world."""
     free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)
     return int(model.jnt_bodyid[free[0]]) if free.size else min(1, model.nbody - 1)
@@ -257,7 +257,7 @@ def _views(model: mujoco.MjModel, data: mujoco.MjData, name: str | None) -> Iter
     if name and mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, name) >= 0:
         while True:
             yield name
-    trunk = _trunk(model)
+    trunk = trunk_of(model)
     view = mujoco.MjvCamera()
     mujoco.mjv_defaultFreeCamera(model, view)
     own = model.body_rootid[model.geom_bodyid] == model.body_rootid[trunk]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,13 +36,16 @@ def rollout_reference(
         level: imperfections of the reference.
         seed: of the first one's imperfections; each start has another robot and other noise.
     """
-    act = _actor(env, policy)
+    act = compiled_actor(env, policy)
     return [
         _perform(env, act, start, duration_s, level, seed + i) for i, start in enumerate(starts)
     ]
 
 
-def _actor(env: RobotEnv, policy: Policy):
+Actor = Callable[..., Any]
+
+
+def compiled_actor(env: RobotEnv, policy: Policy) -> Actor:
     """(qpos, qvel, last action, phase, command) -> (action, joint targets, fallen), compiled."""
     key = jax.random.PRNGKey(0)  # a deterministic policy makes no use of it
 
@@ -61,35 +65,74 @@ def _actor(env: RobotEnv, policy: Policy):
     return act
 
 
-def _perform(
-    env: RobotEnv, act, start: Recording, duration_s: float, level: Level, seed: int
-) -> Recording:
-    config, robot = env.simulation.config, env.robot
-    plant = ClosedChain(robot, config.timestep_s, level, seed)
-    plant.reset(
-        start.joint_position[0], np.asarray(env.joint_targets(jnp.zeros(env.action_size))),
-        start.qpos[0, :7],
-    )  # fmt: skip
-    action = np.zeros(env.action_size, np.float32)
-    parts: list[Samples] = []
-    fell = False
-    for step in range(round(duration_s / env.dt)):
-        qpos, qvel = plant.observe()
-        phase, command = env.command_at(start.time[0] + step * env.dt, start.meta)
-        action, target, fallen = jax.device_get(
-            act(
+class ClosedChainPlayer:
+    """A policy on the closed chain, one policy step at a time, under a command that may change.
+
+    Args:
+        env: the task that gives observations and falls; its physics is not used.
+        act: from :func:`compiled_actor`.
+        level: imperfections of the reference.
+        seed: of the imperfections.
+    """
+
+    def __init__(self, env: RobotEnv, act: Actor, level: Level = Level.IDEAL, seed: int = 0):
+        self._env = env
+        self._act = act
+        self.plant = ClosedChain(env.robot, env.simulation.config.timestep_s, level, seed)
+        self.model = self.plant.model
+        self._still = np.asarray(env.joint_targets(jnp.zeros(env.action_size)))
+
+    def start(self, joints: np.ndarray, base: np.ndarray) -> None:
+        """At rest with these joints (nu,) in rad and the trunk at ``base`` (7,)."""
+        self.plant.reset(joints, self._still, base)
+        self._action = np.zeros(self._env.action_size, np.float32)
+        self._time = 0.0
+
+    def reset(self) -> np.ndarray:
+        """At rest at home; returns the closed chain's qpos."""
+        robot = self._env.robot
+        self.start(robot.home_joints, robot.home_qpos[:7])
+        return self.plant.data.qpos.copy()
+
+    def perform(self, phase: float, command: np.ndarray) -> Samples | None:
+        """One policy step; None if the robot has fallen."""
+        qpos, qvel = self.plant.observe()
+        self._action, target, fallen = jax.device_get(
+            self._act(
                 qpos.astype(np.float32),
                 qvel.astype(np.float32),
-                action,
+                self._action,
                 np.float32(phase),
                 command.astype(np.float32),
             )
         )
         if fallen:
-            fell = True
+            return None
+        substeps = self._env.simulation.config.substeps
+        return self.plant.run(np.asarray(target, dtype=np.float64), substeps)
+
+    def step(self, command: np.ndarray) -> tuple[np.ndarray, bool]:
+        """One policy step under ``command`` (n,); returns qpos and whether it fell."""
+        phase = np.mod(2.0 * np.pi * self._env.clock_hz * self._time, 2.0 * np.pi)
+        fell = self.perform(phase, command) is None
+        self._time += self._env.dt
+        return self.plant.data.qpos.copy(), fell
+
+
+def _perform(
+    env: RobotEnv, act: Actor, start: Recording, duration_s: float, level: Level, seed: int
+) -> Recording:
+    player = ClosedChainPlayer(env, act, level, seed)
+    player.start(start.joint_position[0], start.qpos[0, :7])
+    parts: list[Samples] = []
+    steps = round(duration_s / env.dt)
+    for step in range(steps):
+        done = player.perform(*env.command_at(start.time[0] + step * env.dt, start.meta))
+        if done is None:
             break
-        parts.append(plant.run(np.asarray(target, dtype=np.float64), config.substeps))
-    return _recording(env, plant, concatenated(parts), start, fell)
+        parts.append(done)
+    fell = len(parts) < steps
+    return _recording(env, player.plant, concatenated(parts), start, fell)
 
 
 def _recording(
