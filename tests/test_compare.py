@@ -2,12 +2,20 @@
 
 import hashlib
 import json
+import shlex
 
+import numpy as np
 import pytest
+from test_circle import circling
 
-from s3n_mjx import compare
+from s3n_mjx import compare, train
 from s3n_mjx.errors import UserError
+from s3n_mjx.evaluation.compared import SIMULATOR, Compared, Method, recording_file, run_folder
+from s3n_mjx.evaluation.comparisons import COMPARISONS
+from s3n_mjx.evaluation.gaps import circle_gap
+from s3n_mjx.evaluation.metrics import circle_metrics
 from s3n_mjx.normalization import Injection, Variant
+from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training.config import load_preset
 
 SMALL = """
@@ -55,26 +63,100 @@ def test_it_trains_evaluates_and_keeps_what_is_done(small, capsys):
     assert parameters.stat().st_mtime_ns == stamp
     assert json.loads((out / "compare.json").read_text())["gaps"]["s3n_act-seed0"] == first
 
+    policies = out / "policies"
+    for _ in range(2):  # the second time in the place of the first
+        compare.main([*flags, "--policies", str(policies)])
+    policy = policies / "pitch-s3n_act"
+    assert [path.name for path in sorted(policies.iterdir())] == ["README.md", "pitch-s3n_act"]
+    assert checkpoints.load(policy).env_steps == 240
+    figures = json.loads((policy / "figures.json").read_text())
+    assert figures["figures"] == first
+    assert figures["command"] in (policies / "README.md").read_text()
+    module, *arguments = shlex.split(figures["command"])[2:]
+    assert module == "s3n_mjx.train"
+    assert train.parse(arguments)[1] == checkpoints.load(policy).config
+
     with pytest.raises(UserError, match="holds a run with other settings"):
         compare.main([*flags, "--timing", "staggered"])
 
 
 def test_methods_differ_in_variant_and_seed_alone():
-    options = compare.Compare(beyond_paper=True)
+    options = compare.Compare(beyond_paper=True, once=(Variant.S3N_ACT,))
     base = load_preset("pitch", "cpu")
-    kin = compare.run_config(options, Variant.KIN_ONLY, 2)
+    kin = compare.run_config(options, Method(Variant.KIN_ONLY), 2)
     assert (kin.seed, kin.simulation.variant) == (2, Variant.KIN_ONLY)
     assert (kin.ppo, kin.env) == (base.ppo, base.env)
-    assert not kin.simulation.base_coupling
-    full = compare.run_config(options, Variant.S3N_FULL, 0).simulation
+    assert not compare.run_config(options, Method(Variant.S3N_FULL), 0).simulation.base_coupling
+    beyond = list(options.methods)[-1]
+    assert beyond.name == "s3n_full_beyond"
+    full = compare.run_config(options, beyond, 0).simulation
     assert full.injection is Injection.MASS_MATRIX
     assert (full.base_coupling, full.velocity_terms, full.link_gravity) == (True, True, True)
+    assert options.methods[Method(Variant.S3N_ACT)] == (0,)
+    assert options.methods[beyond] == (0, 1, 2)
+
+
+def test_a_method_s_command_trains_with_its_settings():
+    options = compare.Compare(task="circle", beyond_paper=True, seeds=(3,))
+    for method in options.methods:
+        words = shlex.split(compare.train_command(options, method, 3))
+        assert words[:3] == ["python", "-m", "s3n_mjx.train"]
+        assert train.parse(words[3:])[1] == compare.run_config(options, method, 3)
+
+
+@pytest.fixture
+def circles(tmp_path) -> Compared:
+    """Two methods on the circle that miss the reference by 10 % and by 5 % (and by 3 %)."""
+    seeds = {Method(Variant.KIN_ONLY): (0,), Method(Variant.S3N_FULL): (0, 1)}
+    speeds = {(Variant.KIN_ONLY, 0): 0.64, (Variant.S3N_FULL, 0): 0.72, (Variant.S3N_FULL, 1): 0.76}
+    gaps = {}
+    for method, of in seeds.items():
+        for seed in of:
+            simulated, reference = [circling()] * 2, [circling(vx=speeds[method.variant, seed])] * 2
+            gaps[method, seed] = {
+                SIMULATOR: circle_metrics(simulated, 1.0),
+                "ideal": circle_gap(simulated, reference, 1.0),
+            }
+            for side, group in ((SIMULATOR, simulated), ("ideal", reference)):
+                for i, recording in enumerate(group):
+                    file = recording_file(run_folder(tmp_path, method, seed), side, i)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    recording.save(file)
+    return Compared(tmp_path, seeds, gaps, 2, 1.0)
+
+
+def test_table_of_the_circle(circles):
+    header, rows = COMPARISONS["circle"].table(circles, "ideal")
+    kin, full = (dict(zip(header, row, strict=True)) for row in rows)
+    assert kin["E_phi [%]"] == "10.00"
+    assert kin["change"] == ""
+    assert full["E_phi [%]"] == "3.75 ± 1.77"  # of 5.0 and 2.5
+    assert full["change"] == "-62.5 %"
+    assert full["e_vx [m/s]"] == "0.060 ± 0.028"
+    assert full["falls"] == "0 ± 0"
+    assert (kin["paper, E_phi [%]"], full["paper, E_phi [%]"]) == ("17.3 ± 1.0", "9.9 ± 0.9")
+
+
+def test_polar_panels_of_the_circle(circles):
+    pictures = COMPARISONS["circle"].pictures(circles, ["ideal"])
+    kin, full = pictures["velocity_gap"][0].axes
+    assert [ax.get_title() for ax in (kin, full)] == ["kin_only", "s3n_full"]
+    assert kin.get_xlabel() == "E_phi 10.0 %"
+    assert len(full.lines) == 5  # two trials of two seeds, and their mean
+    np.testing.assert_allclose(full.lines[-1].get_ydata(), 3.75, rtol=1e-6)
+    assert kin.get_ylim() == full.get_ylim()
+    assert len(pictures["e_phi"][0].axes[0].patches) == 2
 
 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ("--task circle", "--task: no comparison of task 'circle'; known: pitch"),
+        ("--task jump", "--task: no comparison of task 'jump'; known: pitch, circle"),
+        ("--variants s3n_act --once kin_only", "--once: kin_only is not among --variants"),
+        (
+            "--task circle --duration-s 5",
+            "--duration-s: 5 s; --settle-s 1 s and one period of 7.85 s are the least to compare",
+        ),
         ("--seeds 1 1", "--seeds: give at least one, and none twice"),
         ("--preset nowhere", "--preset: unknown preset 'nowhere'"),
     ],

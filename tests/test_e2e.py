@@ -31,3 +31,18 @@ def test_pitch_is_learnt_with_all_feet_planted(tmp_path, variant, injection):
     assert figures["contact_kept_fraction"] >= 0.99
     assert abs(figures["pitch_phase_lag_rad"]) < 0.5
     assert figures["falls"] == 0
+
+
+@pytest.mark.e2e
+def test_the_circle_is_walked_for_a_minute_in_the_simulator_and_on_the_closed_chain(tmp_path):
+    folder = tmp_path / "run"
+    train.main(f"--task circle --preset cpu --variant s3n_full --run-dir {folder}".split())
+    evaluation.main(
+        f"--checkpoint {folder} --out {tmp_path / 'eval'} --no-video --against closed_chain"
+        " --level realistic --duration-s 60 --episodes 1".split()
+    )
+    figures = json.loads((tmp_path / "eval" / "metrics.json").read_text())
+    assert figures["falls"] == figures["reference_falls"] == 0
+    assert figures["vx_rmse_m_s"] < 0.05
+    assert figures["wz_rmse_rad_s"] < 0.08
+    assert figures["e_phi_percent"] < 8.0

@@ -110,9 +110,7 @@ def velocity_gaps(compared: Compared, level: str) -> Figure:
     Thin lines are trials of every seed, the thick one is their mean; E_phi is written below.
     """
     methods = list(compared.seeds)
-    fig = new_figure(
-        3.0 * len(methods) + 0.4, 3.9, "Velocity gap over the circle, % of the command"
-    )
+    fig = new_figure(3.0 * len(methods) + 0.4, 3.9, "Velocity gap over the circle [%]")
     axes = fig.subplots(1, len(methods), squeeze=False, subplot_kw={"projection": "polar"})[0]
     highest = 0.0
     for i, (method, ax) in enumerate(zip(methods, axes, strict=True)):
