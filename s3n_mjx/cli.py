@@ -29,6 +29,7 @@ VERBS = {
     "play": "watch a policy in a window, or as a video",
     "compare": "train the paper's methods and compare their gaps to the reference",
     "validate": "compare the legs' dynamics with the closed chain, without contact",
+    "robot": "bring a robot of your own: what an MJCF says, and what is missing",
     "identify": "motors, delay and leg inertia from measured frequency responses",
 }
 
@@ -150,6 +151,8 @@ def main() -> None:
     def dispatch(args: Sequence[str]) -> None:
         if verb not in VERBS:
             raise UserError(f"unknown verb {verb!r}; known: {', '.join(VERBS)}")
-        importlib.import_module(f"s3n_mjx.{verb}").main(args)
+        # A package keeps its command beside its other modules.
+        module = "robot.commands" if verb == "robot" else verb
+        importlib.import_module(f"s3n_mjx.{module}").main(args)
 
     run(dispatch, sys.argv[2:])

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import HarmonicMatrix, parallel_inertia
 from s3n_mjx.robot.description import Leg, LegJoint, RobotDescription, load_description
+from s3n_mjx.robot.names import name_everything
 
 # The fit of the serial link inertia is exact for a planar pair; this leaves room for rounding
 # in MuJoCo's mass matrix and for axes that a CAD export turned by a hundredth of a degree.
@@ -93,7 +94,9 @@ def load_robot(path: str | Path) -> Robot:
         raise UserError(
             f"{path}: closed_chain: no such file {closed_chain!r}; correct or remove it"
         )
-    return resolve(description, load_spec(path.parent / description.model), path)
+    spec = load_spec(path.parent / description.model)
+    name_everything(spec)
+    return resolve(description, spec, path)
 
 
 def load_spec(path: Path) -> mujoco.MjSpec:

@@ -1,0 +1,57 @@
+"""`python -m s3n_mjx.robot inspect MODEL.xml`: bring a robot of your own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+from pydantic.dataclasses import dataclass
+
+from s3n_mjx.cli import parse_arguments
+from s3n_mjx.config_files import STRICT
+from s3n_mjx.errors import UserError
+from s3n_mjx.robot.inspection import as_text
+from s3n_mjx.robot.survey import survey
+
+PROG = "python -m s3n_mjx.robot"
+
+
+@dataclass(frozen=True, config=STRICT)
+class Inspect:
+    """Print what an MJCF says of a robot, what MJX makes of it, and what is missing.
+
+    Args:
+        model: MJCF of the robot or of a scene with it.
+        json: for machines.
+    """
+
+    model: tyro.conf.Positional[Path]
+    json: bool = False
+
+
+def inspect(options: Inspect) -> None:
+    """The command."""
+    seen = survey(options.model)
+    if options.json:
+        print(json.dumps(dataclasses.asdict(seen) | {"file": str(seen.file)}, indent=2))
+    else:
+        print(as_text(seen))
+
+
+_COMMANDS = {"inspect": (Inspect, inspect)}
+
+
+def main(args: Sequence[str]) -> None:
+    """The command; see `--help`."""
+    if not args or args[0] in ("-h", "--help"):
+        print(f"usage: {PROG} COMMAND [options]; each has a --help\n")
+        for name, (options, _) in _COMMANDS.items():
+            print(f"  {name:<12} {(options.__doc__ or '').splitlines()[0]}")
+        raise SystemExit(0 if args else 2)
+    if args[0] not in _COMMANDS:
+        raise UserError(f"unknown command {args[0]!r}; known: {', '.join(_COMMANDS)}")
+    cls, command = _COMMANDS[args[0]]
+    command(parse_arguments(cls, args[1:], f"{PROG} {args[0]}"))

@@ -1,0 +1,48 @@
+"""A name for every body, joint, geom and actuator of an MJCF, so that a description can point."""
+
+from __future__ import annotations
+
+import mujoco
+
+
+def name_everything(spec: mujoco.MjSpec) -> None:
+    """Name what has no name: by its body and its number there, `calf_geom2`, `base_free`.
+
+    The same file always gets the same names. A name that is taken gets an underscore.
+
+    Args:
+        spec: changed in place.
+    """
+    for number, body in enumerate(spec.bodies):
+        if not body.name:
+            body.name = _free(f"body{number}", {b.name for b in spec.bodies})
+    taken = {joint.name for joint in spec.joints}
+    for body in spec.bodies:
+        for number, joint in enumerate(body.joints):
+            if not joint.name:
+                free = joint.type == mujoco.mjtJoint.mjJNT_FREE
+                word = "free" if free else _numbered("joint", number, len(body.joints))
+                joint.name = _free(f"{body.name}_{word}", taken)
+                taken.add(joint.name)
+    taken = {geom.name for geom in spec.geoms}
+    for body in spec.bodies:
+        for number, geom in enumerate(body.geoms):
+            if not geom.name:
+                word = _numbered("geom", number, len(body.geoms))
+                geom.name = _free(f"{body.name}_{word}", taken)
+                taken.add(geom.name)
+    taken = {actuator.name for actuator in spec.actuators}
+    for number, actuator in enumerate(spec.actuators):
+        if not actuator.name:
+            actuator.name = _free(actuator.target or f"actuator{number}", taken)
+            taken.add(actuator.name)
+
+
+def _numbered(word: str, number: int, count: int) -> str:
+    return f"{word}{number}" if count > 1 else word
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,472 @@
+"""What an MJCF says of a robot, before anybody has described it: `python -m s3n_mjx.robot inspect`.
+
+Nothing here depends on names: legs are the chains of hinges below the free body that end lowest,
+feet the geoms at their ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from s3n_mjx.errors import UserError
+from s3n_mjx.robot.model import load_spec
+from s3n_mjx.robot.names import name_everything
+
+# A chain is a leg if it ends within this share of the robot's height from its lowest point.
+_NEAR_THE_FLOOR = 0.25
+_PARALLEL = 0.999
+_JOINTS = {
+    mujoco.mjtJoint.mjJNT_FREE: "free",
+    mujoco.mjtJoint.mjJNT_BALL: "ball",
+    mujoco.mjtJoint.mjJNT_SLIDE: "slide",
+    mujoco.mjtJoint.mjJNT_HINGE: "hinge",
+}
+
+
+@dataclass(frozen=True)
+class JointSeen:
+    """A joint; SI units, rad. `axis` is in the world frame at the posture."""
+
+    name: str
+    body: str
+    type: str
+    axis: tuple[float, float, float]
+    range: tuple[float, float] | None
+    reference: float  # qpos0, MJCF's `ref`
+    armature: float
+    damping: float
+    frictionloss: float
+    stiffness: float
+    torque_limit: float | None  # `actuatorfrcrange`, on the joint
+
+
+@dataclass(frozen=True)
+class ActuatorSeen:
+    """An actuator; torques, gains and limits at the joint, gear included."""
+
+    name: str
+    drives: str  # a joint, or what else
+    type: str  # torque, position, velocity, or other
+    gear: float
+    kp: float  # N m/rad, built in
+    kd: float  # N m s/rad, built in
+    torque_limit: float | None  # N m
+    armature: float  # of its own, which MJX drops
+    damping: float
+
+
+@dataclass(frozen=True)
+class PairSeen:
+    """Two hinges that a linkage could couple: parallel, the second one moving the leg's end."""
+
+    proximal: str
+    distal: str
+    parallel: bool  # else antiparallel
+
+    @property
+    def absolute_row(self) -> tuple[float, float]:
+        """The row of the Jacobian of a motor that turns the distal link's absolute angle."""
+        return (1.0, 1.0) if self.parallel else (1.0, -1.0)
+
+
+@dataclass(frozen=True)
+class LegSeen:
+    """A chain from the trunk to the floor."""
+
+    name: str
+    joints: tuple[str, ...]
+    actuators: tuple[str | None, ...]  # of each joint
+    links: tuple[str, ...]  # bodies
+    foot: str  # geom
+    foot_type: str
+    foot_height: float  # m, of its lowest point at the posture
+    pair: PairSeen | None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Everything that `inspect` prints.
+
+    Attributes:
+        file: the MJCF.
+        posture: where axes and heights were read: a keyframe, or "qpos0".
+        mass: kg, all of it.
+        trunk: body of the free joint, or None.
+        other_joints: those of no leg, the free one left out.
+        floors: geoms of the world that feet can touch.
+        loops: equalities that close kinematic loops.
+        refused: why MJX takes the file not, a line each.
+        dropped: what MJX would ignore without a word.
+        contacts: most contacts of an environment in MJX, or None where it refuses.
+        doubtful: what looks like a mistake in the file.
+        missing: what a description cannot do without, with the way out.
+    """
+
+    file: Path
+    posture: str
+    mass: float
+    nv: int
+    trunk: str | None
+    joints: tuple[JointSeen, ...]
+    legs: tuple[LegSeen, ...]
+    other_joints: tuple[str, ...]
+    actuators: tuple[ActuatorSeen, ...]
+    floors: tuple[str, ...]
+    keyframes: tuple[str, ...]
+    loops: tuple[str, ...]
+    refused: tuple[str, ...]
+    dropped: tuple[str, ...]
+    contacts: int | None
+    doubtful: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def survey(path: Path) -> Survey:
+    """Read an MJCF.
+
+    Raises:
+        UserError: no such file, not a valid MJCF, or a model that does not compile.
+    """
+    spec = load_spec(path)
+    name_everything(spec)
+    try:
+        model = spec.compile()
+    except ValueError as error:
+        raise UserError(f"{path}: does not compile ({' '.join(str(error).split())})") from None
+    data = mujoco.MjData(model)
+    posture = "qpos0"
+    keyframes = tuple(model.key(i).name or f"keyframe {i}" for i in range(model.nkey))
+    if keyframes:
+        chosen = keyframes.index("home") if "home" in keyframes else 0
+        mujoco.mj_resetDataKeyframe(model, data, chosen)
+        posture = keyframes[chosen]
+    mujoco.mj_forward(model, data)
+    trunk = _trunk(model)
+    actuators = tuple(_actuator(model, i) for i in range(model.nu))
+    legs = _legs(model, data, trunk, actuators)
+    in_legs = {joint for leg in legs for joint in leg.joints}
+    joints = tuple(_joint(model, data, i) for i in range(model.njnt))
+    floors = tuple(
+        model.geom(i).name
+        for i in range(model.ngeom)
+        if model.body_weldid[model.geom_bodyid[i]] == 0 and _collides(model, i)
+    )
+    loops = tuple(
+        model.equality(i).name or f"equality {i}"
+        for i in range(model.neq)
+        if mujoco.mjtEq(model.eq_type[i]) in (mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD)
+    )
+    refused, contacts = _mjx(model)
+    return Survey(
+        file=path,
+        posture=posture,
+        mass=float(model.body_mass.sum()),
+        nv=model.nv,
+        trunk=None if trunk is None else model.body(trunk).name,
+        joints=joints,
+        legs=legs,
+        other_joints=tuple(j.name for j in joints if j.type != "free" and j.name not in in_legs),
+        actuators=actuators,
+        floors=floors,
+        keyframes=keyframes,
+        loops=loops,
+        refused=refused,
+        dropped=tuple(
+            f"actuator {a.name}: {what} of its own ({value:g})"
+            for a in actuators
+            for what, value in (("armature", a.armature), ("damping", a.damping))
+            if value
+        ),
+        contacts=contacts,
+        doubtful=tuple(_doubtful(joints)),
+        missing=tuple(_missing(trunk, legs, floors, keyframes, loops)),
+    )
+
+
+def _trunk(model: mujoco.MjModel) -> int | None:
+    free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)
+    return int(model.jnt_bodyid[free[0]]) if len(free) else None
+
+
+def _joint(model: mujoco.MjModel, data: mujoco.MjData, joint: int) -> JointSeen:
+    dof, qpos = model.jnt_dofadr[joint], model.jnt_qposadr[joint]
+    limited = bool(model.jnt_limited[joint])
+    return JointSeen(
+        name=model.joint(joint).name,
+        body=model.body(model.jnt_bodyid[joint]).name,
+        type=_JOINTS[mujoco.mjtJoint(model.jnt_type[joint])],
+        axis=(*(float(x) for x in data.xaxis[joint]),),  # type: ignore[arg-type]
+        range=(float(model.jnt_range[joint, 0]), float(model.jnt_range[joint, 1]))
+        if limited
+        else None,
+        reference=float(model.qpos0[qpos]),
+        armature=float(model.dof_armature[dof]),
+        damping=float(model.dof_damping[dof]),
+        frictionloss=float(model.dof_frictionloss[dof]),
+        stiffness=float(model.jnt_stiffness[joint]),
+        torque_limit=_largest(model.jnt_actfrcrange[joint])
+        if model.jnt_actfrclimited[joint]
+        else None,
+    )
+
+
+def _largest(bounds: NDArray[np.float64]) -> float:
+    return float(np.abs(bounds).max())
+
+
+def _actuator(model: mujoco.MjModel, actuator: int) -> ActuatorSeen:
+    """What it does at the joint: force times gear, of length and velocity times gear."""
+    gear = float(model.actuator_gear[actuator, 0])
+    gain, bias = model.actuator_gainprm[actuator], model.actuator_biasprm[actuator]
+    affine = model.actuator_biastype[actuator] == mujoco.mjtBias.mjBIAS_AFFINE
+    plain = (
+        model.actuator_gaintype[actuator] == mujoco.mjtGain.mjGAIN_FIXED
+        and model.actuator_dyntype[actuator] == mujoco.mjtDyn.mjDYN_NONE
+        and (affine or model.actuator_biastype[actuator] == mujoco.mjtBias.mjBIAS_NONE)
+    )
+    kp, kd = (-bias[1], -bias[2]) if affine else (0.0, 0.0)
+    if not plain or bias[0]:
+        kind = "other"
+    elif not affine or not (kp or kd):
+        kind = "torque"
+    elif kp and gain[0] == kp:
+        kind = "position"
+    elif kd and not kp and gain[0] == kd:
+        kind = "velocity"
+    else:
+        kind = "other"
+    limits = []
+    if model.actuator_forcelimited[actuator]:
+        limits.append(_largest(model.actuator_forcerange[actuator]) * abs(gear))
+    if kind == "torque" and model.actuator_ctrllimited[actuator]:
+        limits.append(_largest(model.actuator_ctrlrange[actuator]) * abs(gain[0] * gear))
+    target = model.actuator_trnid[actuator, 0]
+    drives = mujoco.mjtTrn(model.actuator_trntype[actuator]).name.removeprefix("mjTRN_").lower()
+    if drives in ("joint", "jointinparent"):
+        drives = model.joint(target).name
+        if model.jnt_actfrclimited[target]:
+            limits.append(_largest(model.jnt_actfrcrange[target]))
+    return ActuatorSeen(
+        name=model.actuator(actuator).name,
+        drives=drives,
+        type=kind,
+        gear=gear,
+        kp=float(kp) * gear**2,
+        kd=float(kd) * gear**2,
+        torque_limit=float(min(limits)) if limits else None,
+        armature=float(np.max(model.actuator_armature[actuator])),
+        damping=float(np.max(model.actuator_damping[actuator])),
+    )
+
+
+def _collides(model: mujoco.MjModel, geom: int) -> bool:
+    return bool(model.geom_contype[geom] or model.geom_conaffinity[geom])
+
+
+def lowest_point(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> float:
+    """Height of a geom's lowest point in m; of its bounding box, where it is neither sphere nor
+    capsule."""
+    position, rotation = data.geom_xpos[geom], data.geom_xmat[geom].reshape(3, 3)
+    size, kind = model.geom_size[geom], mujoco.mjtGeom(model.geom_type[geom])
+    if kind == mujoco.mjtGeom.mjGEOM_SPHERE:
+        return float(position[2] - size[0])
+    if kind == mujoco.mjtGeom.mjGEOM_CAPSULE:
+        return float(position[2] - abs(rotation[2, 2]) * size[1] - size[0])
+    if kind == mujoco.mjtGeom.mjGEOM_MESH:
+        mesh = model.geom_dataid[geom]
+        start = model.mesh_vertadr[mesh]
+        vertices = model.mesh_vert[start : start + model.mesh_vertnum[mesh]]
+        return float(position[2] + (vertices @ rotation[2]).min())
+    centre, half = model.geom_aabb[geom, :3], model.geom_aabb[geom, 3:]
+    return float(position[2] + rotation[2] @ centre - np.abs(rotation[2]) @ half)
+
+
+def _legs(
+    model: mujoco.MjModel,
+    data: mujoco.MjData,
+    trunk: int | None,
+    actuators: tuple[ActuatorSeen, ...],
+) -> tuple[LegSeen, ...]:
+    if trunk is None:
+        return ()
+    heights = {
+        geom: lowest_point(model, data, geom)
+        for geom in range(model.ngeom)
+        if model.body_rootid[model.geom_bodyid[geom]] == model.body_rootid[trunk]
+        and _collides(model, geom)
+    }
+    if not heights:
+        return ()
+    floor = min(heights.values())
+    near = floor + _NEAR_THE_FLOOR * max(float(data.xpos[trunk, 2]) - floor, 0.0)
+    # Chains of joints by the bodies that end them; fixed bodies and toes belong to their chain.
+    ends: dict[tuple[int, ...], list[int]] = {}
+    for body in range(trunk + 1, model.nbody):
+        chain = _chain(model, trunk, body)
+        if chain:
+            ends.setdefault(chain, []).append(body)
+    longest = [c for c in ends if not any(c != d and d[: len(c)] == c for d in ends)]
+    feet = {}
+    for chain in longest:
+        touching = [g for g in heights if model.geom_bodyid[g] in ends[chain]]
+        foot = min(touching, key=heights.__getitem__, default=None)
+        if foot is not None and heights[foot] <= near:
+            feet[chain] = foot
+    # A joint that several of them go through is a waist, and no leg's.
+    through = Counter(joint for chain in feet for joint in chain)
+    drivers = {a.drives: a.name for a in actuators}
+    legs = []
+    for chain, foot in feet.items():
+        hinges = [
+            j for j in chain if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_HINGE and through[j] == 1
+        ]
+        if len(hinges) < 2:
+            continue
+        names = [model.joint(j).name for j in hinges]
+        bodies = list(dict.fromkeys(int(model.jnt_bodyid[j]) for j in hinges))
+        legs.append(
+            LegSeen(
+                name=_leg_name(names),
+                joints=tuple(names),
+                actuators=tuple(drivers.get(name) for name in names),
+                links=tuple(model.body(b).name for b in bodies),
+                foot=model.geom(foot).name,
+                foot_type=mujoco.mjtGeom(model.geom_type[foot])
+                .name.removeprefix("mjGEOM_")
+                .lower(),
+                foot_height=heights[foot],
+                pair=_pair(model, data, hinges, drivers),
+            )
+        )
+    return tuple(_with_distinct_names(legs))
+
+
+def _chain(model: mujoco.MjModel, trunk: int, body: int) -> tuple[int, ...]:
+    """Joints between trunk and body, from the trunk outwards; empty if it hangs elsewhere."""
+    joints: list[int] = []
+    while body > trunk:
+        first, count = model.body_jntadr[body], model.body_jntnum[body]
+        joints[:0] = range(first, first + count)
+        body = model.body_parentid[body]
+    return tuple(joints) if body == trunk else ()
+
+
+def _pair(
+    model: mujoco.MjModel, data: mujoco.MjData, hinges: list[int], drivers: dict[str, str]
+) -> PairSeen | None:
+    """The last two driven hinges, if they are neighbours and parallel: what two motors could
+    share."""
+    driven = [i for i, joint in enumerate(hinges) if model.joint(joint).name in drivers]
+    if len(driven) < 2 or driven[-1] != driven[-2] + 1:
+        return None
+    proximal, distal = hinges[driven[-2]], hinges[driven[-1]]
+    cosine = float(data.xaxis[proximal] @ data.xaxis[distal])
+    if abs(cosine) < _PARALLEL:
+        return None
+    return PairSeen(model.joint(proximal).name, model.joint(distal).name, cosine > 0)
+
+
+def _leg_name(joints: list[str]) -> str:
+    """What the names of its joints share: `FL` of FL_hip and FL_knee, else the first joint's."""
+    words = [set(_words(name)) for name in joints]
+    shared = set.intersection(*words) - {"joint", "leg"}
+    inside = [word for word in _words(joints[0]) if word in shared]
+    return "_".join(inside) or joints[0]
+
+
+def _words(name: str) -> list[str]:
+    return [w for w in name.replace("-", "_").replace("/", "_").split("_") if w]
+
+
+def _with_distinct_names(legs: list[LegSeen]) -> list[LegSeen]:
+    names = [leg.name for leg in legs]
+    if len(set(names)) == len(names):
+        return legs
+    return [LegSeen(**{**vars(leg), "name": f"leg{i}"}) for i, leg in enumerate(legs)]
+
+
+def _mjx(model: mujoco.MjModel) -> tuple[tuple[str, ...], int | None]:
+    """What MJX says of the model, its geom types put back into geoms; most contacts it makes."""
+    from mujoco import mjx
+    from mujoco.mjx._src import collision_driver  # which geoms it cannot collide, mjx 3.17
+
+    refused: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for first, second, _ in collision_driver.geom_pairs(model):
+        types = model.geom_type[first], model.geom_type[second]
+        if not collision_driver.has_collision_fn(*types):
+            kinds = tuple(mujoco.mjtGeom(t).name.removeprefix("mjGEOM_").lower() for t in types)
+            names = model.geom(first).name, model.geom(second).name
+            refused.setdefault((kinds[0], kinds[1]), []).append(names)
+    if refused:
+        return tuple(
+            f"no collision of {first} with {second} ({len(pairs)} pairs: "
+            + ", ".join(f"{a} and {b}" for a, b in itertools.islice(pairs, 3))
+            + (", ..." if len(pairs) > 3 else "")
+            + "); make one of them a capsule, box or mesh, or keep them apart with"
+            " contype and conaffinity"
+            for (first, second), pairs in refused.items()
+        ), None
+    try:
+        # With the solver and the integrator that training sets.
+        model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+        model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
+        mjx.put_model(model, impl="jax")
+    except NotImplementedError as error:
+        return (str(error),), None
+    return (), len(collision_driver.make_condim(model))
+
+
+def _doubtful(joints: tuple[JointSeen, ...]) -> list[str]:
+    found = []
+    degrees = [
+        j.name
+        for j in joints
+        if j.type == "hinge" and j.range and max(map(abs, j.range)) > 2.5 * 2.0 * np.pi
+    ]
+    if degrees:
+        found.append(
+            f"range of {', '.join(degrees)} is beyond 2 turns: degrees under"
+            ' <compiler angle="radian"/>?'
+        )
+    free = [j.name for j in joints if j.type == "free" and (j.armature or j.damping)]
+    if free:
+        found.append(
+            f"free joint {', '.join(free)} has armature or damping, as if the trunk moved in"
+            " honey: a default class that reaches it?"
+        )
+    return found
+
+
+def _missing(
+    trunk: int | None,
+    legs: tuple[LegSeen, ...],
+    floors: tuple[str, ...],
+    keyframes: tuple[str, ...],
+    loops: tuple[str, ...],
+) -> list[str]:
+    missing = []
+    if loops:
+        missing.append(
+            f"a serial tree: {', '.join(loops)} close loops; describe the serial model and name"
+            " this file as its `closed_chain`"
+        )
+    if trunk is None:
+        missing.append("a free joint: the trunk's body needs one")
+    elif not legs:
+        missing.append("legs: no chain of two hinges or more ends near the lowest point")
+    if not floors:
+        missing.append("a floor: no geom of the world that anything can touch")
+    if not keyframes:
+        missing.append("a keyframe to stand in")
+    for leg in legs:
+        idle = [j for j, a in zip(leg.joints, leg.actuators, strict=True) if a is None]
+        if idle:
+            missing.append(f"an actuator for {', '.join(idle)} of leg {leg.name}")
+    return missing
