@@ -50,9 +50,11 @@ class Play:
         level: of the closed chain.
         command: what the policy is told at first, in the task's order; for the circle v_x in m/s
             and w_z in rad/s. By default the task's own.
-        video: mp4 to write in place of a window; by default `play.mp4` beside the evaluation where
-            there is no screen.
+        video: mp4 or gif to write in place of a window; by default `play.mp4` beside the
+            evaluation where there is no screen.
         duration_s: of the video, in s.
+        fps: frames per second of the video.
+        size: width and height of the video, in pixel.
         seed: of the start, and of the closed chain's imperfections.
     """
 
@@ -62,6 +64,8 @@ class Play:
     command: tuple[float, ...] | None = None
     video: Path | None = None
     duration_s: Annotated[float, Gt(0)] = 10.0
+    fps: Annotated[float, Gt(0)] = 25.0
+    size: tuple[Annotated[int, Gt(0)], Annotated[int, Gt(0)]] = (640, 480)
     seed: Annotated[int, Ge(0)] = 0
 
 
@@ -207,7 +211,7 @@ def film(
     if recording.fell:
         print(f"fell after {recording.duration_s:.1f} s")
     print(f"rendering {recording.duration_s:.1f} s", flush=True)
-    return video.render(model, recording, path, fps=25.0, camera="track")
+    return video.render(model, recording, path, options.fps, options.size, camera="track")
 
 
 def main(args: Sequence[str]) -> None:
@@ -216,6 +220,8 @@ def main(args: Sequence[str]) -> None:
     options = parse_arguments(Play, args, "python -m s3n_mjx.play")
     if options.on not in (SIMULATOR, CLOSED_CHAIN):
         raise UserError(f"--on: unknown {options.on!r}; known: {SIMULATOR}, {CLOSED_CHAIN}")
+    if options.video is not None and options.video.suffix not in (".mp4", ".gif"):
+        raise UserError(f"--video: {options.video} is neither .mp4 nor .gif")
     checkpoint = checkpoints.load(options.checkpoint)
     env = nominal_env(checkpoint, at_rest=options.on == CLOSED_CHAIN)
     policy = policy_of(checkpoint, env)

@@ -166,6 +166,7 @@ def test_a_machine_without_a_window_says_so(robot, monkeypatch):
     ("flags", "says"),
     [
         ("--on hardware", "--on: unknown 'hardware'; known: simulator, closed_chain"),
+        ("--video film.avi", "--video: film.avi is neither .mp4 nor .gif"),
         ("", "no such checkpoint; give a checkpoint or run folder"),
     ],
 )
@@ -184,7 +185,7 @@ def test_without_a_screen_it_writes_a_video(circle, monkeypatch, tmp_path, capsy
     assert play.no_screen() == "no screen (DISPLAY is not set)"
     seen = []
 
-    def render(model, recording, path, **_):
+    def render(model, recording, path, *_, **__):
         seen.append((model, recording))
         return VideoOutcome(path)
 

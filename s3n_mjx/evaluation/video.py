@@ -143,12 +143,12 @@ def render(
     camera: str | None = None,
     speed: float = 1.0,
 ) -> VideoOutcome:
-    """Render a recording's `qpos` as an mp4, written whole or not at all.
+    """Render a recording's `qpos` as an mp4 or, by its suffix, a GIF, whole or not at all.
 
     Args:
         model: the model that `recording.qpos` belongs to.
         recording: shape of qpos (T, model.nq).
-        path: where the mp4 goes; an older file stays if rendering fails.
+        path: where it goes, .mp4 or .gif; an older file stays if rendering fails.
         fps: frames per second of the video.
         size: width and height, in [pixel].
         camera: name of a camera of the model; without one, or if the model has none of that
@@ -296,7 +296,12 @@ def _render_here(
     views = _views(model, data, camera)
     with (
         mujoco.Renderer(model, height, width) as renderer,
-        mediapy.VideoWriter(path, shape=(height, width), fps=fps) as writer,
+        mediapy.VideoWriter(
+            path,
+            shape=(height, width),
+            fps=fps,
+            codec="gif" if path.suffix == ".gif" else "h264",
+        ) as writer,
     ):
         for index in frame_indices(recording.time, fps, speed):
             data.qpos[:] = recording.qpos[index]

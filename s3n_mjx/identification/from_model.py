@@ -440,10 +440,9 @@ def identify_model(
 
 
 def _load(path: Path) -> mujoco.MjModel:
-    if not path.is_file():
-        raise UserError(f"{path}: no such MJCF file")
+    spec = load_spec(path)
     try:
-        return load_spec(path).compile()
+        return spec.compile()
     except ValueError as error:
         raise UserError(f"{path}: does not compile ({' '.join(str(error).split())})") from None
 

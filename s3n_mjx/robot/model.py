@@ -94,7 +94,10 @@ def load_robot(path: str | Path) -> Robot:
         raise UserError(
             f"{path}: closed_chain: no such file {closed_chain!r}; correct or remove it"
         )
-    spec = load_spec(path.parent / description.model)
+    model = path.parent / description.model
+    if not model.is_file():
+        raise UserError(f"{model}: no such MJCF file (key `model` of {path})")
+    spec = load_spec(model)
     name_everything(spec)
     return resolve(description, spec, path)
 
@@ -106,7 +109,7 @@ def load_spec(path: Path) -> mujoco.MjSpec:
         UserError: no such file or not a valid MJCF.
     """
     if not path.is_file():
-        raise UserError(f"{path}: no such MJCF file (key `model` of the robot description)")
+        raise UserError(f"{path}: no such MJCF file")
     try:
         if path.suffix == ".zip":
             return mujoco.MjSpec.from_zip(str(path))
