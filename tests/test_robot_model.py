@@ -1,5 +1,6 @@
 """Descriptions resolved against MJCF: right numbers, and one clear line for what is wrong."""
 
+import mujoco
 import numpy as np
 import pytest
 import yaml
@@ -7,6 +8,7 @@ import yaml
 from s3n_mjx.errors import UserError
 from s3n_mjx.robot.description import load_description
 from s3n_mjx.robot.model import load_robot
+from s3n_mjx.training.checkpoint import save_robot
 
 
 def test_bundled_robot(robot):
@@ -194,3 +196,68 @@ def test_description_round_trip(robot, tmp_path):
     path = tmp_path / "robot.yaml"
     path.write_text(dump_yaml(robot.description))
     assert load_description(path) == robot.description
+
+
+# --- bare robots ---------------------------------------------------------------------------
+
+
+def _bare(spec) -> None:
+    """As a robot's own file comes without a scene around it."""
+    spec.delete(spec.geom("floor"))
+    for key in list(spec.keys):
+        spec.delete(key)
+
+
+@pytest.fixture
+def bare(description, robot):
+    """Its description: angles of home by joint, no floor."""
+    del description["floor"], description["home_keyframe"]
+    angles = zip(robot.joints, robot.home_joints, strict=True)
+    description["home"] = {name: float(angle) for name, angle in angles}
+    return description
+
+
+def test_a_bare_robot_gets_a_floor_and_stands_on_it(bare, write_robot, robot):
+    found = load_robot(write_robot(bare, _bare))
+    np.testing.assert_allclose(found.home_qpos[3:], robot.home_qpos[3:], atol=1e-9)
+    data = mujoco.MjData(found.model)
+    data.qpos[:] = found.home_qpos
+    mujoco.mj_forward(found.model, data)
+    floor = found.model.geom(found.floor)
+    assert floor.type == mujoco.mjtGeom.mjGEOM_PLANE
+    lowest = [data.geom(foot).xpos[2] - found.model.geom(foot).size[0] for foot in found.feet]
+    assert min(lowest) == pytest.approx(0.0, abs=1e-9)
+    assert data.ncon == 0 or data.contact.dist.min() > -1e-6  # on it, not in it
+    data.qpos[2] -= 0.01
+    mujoco.mj_forward(found.model, data)
+    touched = {int(g) for contact in data.contact for g in contact.geom}
+    assert touched == {int(floor.id), *(int(found.model.geom(foot).id) for foot in found.feet)}
+
+
+def test_a_bare_robot_s_checkpoint_holds_the_same_robot(bare, write_robot, tmp_path):
+    found = load_robot(write_robot(bare, _bare))
+    save_robot(found, tmp_path / "kept")
+    again = load_robot(tmp_path / "kept")
+    np.testing.assert_array_equal(again.home_qpos, found.home_qpos)
+    assert (again.floor, again.joints) == (found.floor, found.joints)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d["home"].update(FL_hipp=0.0), "home: no hinge named 'FL_hipp'; did you mean"),
+        (lambda d: d["home"].update(FL_knee=9.0), "home: FL_knee at 9 rad is outside its range"),
+        (lambda d: d.update(home={}), "give the posture to stand in"),
+        (lambda d: d.update(home_keyframe="home"), "give the posture to stand in"),
+    ],
+)
+def test_a_home_that_cannot_be_is_one_line(bare, write_robot, change, says):
+    change(bare)
+    with pytest.raises(UserError, match=says) as caught:
+        load_robot(write_robot(bare, _bare))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_floor_of_the_file_s_own_has_to_be_named(bare, write_robot):
+    with pytest.raises(UserError, match=r"floor: missing, and serial\.xml has a geom 'floor'"):
+        load_robot(write_robot(bare))

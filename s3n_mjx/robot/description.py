@@ -172,7 +172,7 @@ class Provenance:
         return self
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=STRICT, kw_only=True)
 class RobotDescription:
     """Contents of `robot.yaml`."""
 
@@ -180,8 +180,11 @@ class RobotDescription:
     name: str
     model: str  # MJCF of the serial tree, relative to this file
     trunk: str  # body with the free joint
-    floor: str  # geom
-    home_keyframe: str
+    floor: str | None = None  # geom; without one a plane is laid under the robot
+    home_keyframe: str | None = None
+    # Where the MJCF has no keyframe: joint angles in rad, the others at the MJCF's own. The trunk
+    # is set down until the lowest foot touches the floor.
+    home: dict[str, float] = field(default_factory=dict)
     torque_delay_ms: NonNegative  # command path, T_d
     motors: dict[str, Motor]
     legs: tuple[Leg, ...]
@@ -197,6 +200,11 @@ class RobotDescription:
             raise ValueError(f"format {self.format} is not known; this version reads {FORMAT}")
         if not self.legs:
             raise ValueError("no legs; list at least one")
+        if (self.home_keyframe is None) == (not self.home):
+            raise ValueError(
+                "give the posture to stand in, either as `home_keyframe` of the MJCF or as `home`,"
+                " joint by joint in rad"
+            )
         for key in ("name", "foot"):
             values = [getattr(leg, key) for leg in self.legs]
             twice = next((v for v in values if values.count(v) > 1), None)

@@ -18,12 +18,16 @@ from numpy.typing import NDArray
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import HarmonicMatrix, parallel_inertia
 from s3n_mjx.robot.description import Leg, LegJoint, RobotDescription, load_description
+from s3n_mjx.robot.geometry import lowest_point
 from s3n_mjx.robot.names import name_everything
 
 # The fit of the serial link inertia is exact for a planar pair; this leaves room for rounding
 # in MuJoCo's mass matrix and for axes that a CAD export turned by a hundredth of a degree.
 _FIT_TOLERANCE = 1e-6
 _PARALLEL = 0.999
+# Names of what a bare robot is given.
+ADDED_FLOOR = "s3n_floor"
+ADDED_HOME = "s3n_home"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +53,7 @@ class Robot:
 
     path: Path
     description: RobotDescription
+    floor: str  # geom
     spec: mujoco.MjSpec
     model: mujoco.MjModel
     joints: tuple[str, ...]
@@ -99,6 +104,7 @@ def load_robot(path: str | Path) -> Robot:
         raise UserError(f"{model}: no such MJCF file (key `model` of {path})")
     spec = load_spec(model)
     name_everything(spec)
+    complete(spec, description, path)
     return resolve(description, spec, path)
 
 
@@ -127,12 +133,87 @@ def _choices(name: str, known: Iterable[str]) -> str:
     return f"the MJCF has: {shown or 'none with a name'}"
 
 
+def complete(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> None:
+    """Add what the MJCF of a bare robot lacks: floor and home keyframe.
+
+    Args:
+        spec: changed in place; every element has a name.
+        description: names no floor, or no keyframe, where the MJCF has none.
+        path: of the description, for messages.
+
+    Raises:
+        UserError: it has a floor that the description does not name, or `home` names no hinge.
+    """
+    if description.floor is None:
+        _add_floor(spec, description, path)
+    if description.home_keyframe is None:
+        _add_home(spec, description, path)
+
+
+def _add_floor(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> None:
+    touching = 0
+    for geom in spec.geoms:
+        if geom.parent.name == "world" and (geom.contype or geom.conaffinity):
+            raise UserError(
+                f"{path}: floor: missing, and {description.model} has a geom {geom.name!r} in the"
+                " world that feet can touch; name the floor"
+            )
+        touching |= geom.contype | geom.conaffinity
+    if spec.geom(ADDED_FLOOR) is not None:
+        raise UserError(
+            f"{path}: floor: {description.model} already has a geom {ADDED_FLOOR!r}; name the floor"
+        )
+    spec.worldbody.add_geom(
+        name=ADDED_FLOOR,
+        type=mujoco.mjtGeom.mjGEOM_PLANE,
+        size=[0.0, 0.0, 0.05],  # without end
+        contype=touching,  # everything that can touch anything touches it
+        conaffinity=touching,
+        rgba=[0.6, 0.65, 0.7, 1.0],
+    )
+
+
+def _add_home(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> None:
+    try:
+        model = spec.compile()
+    except ValueError as error:
+        raise UserError(
+            f"{path}: {description.model} does not compile ({' '.join(str(error).split())})"
+        ) from None
+    data = mujoco.MjData(model)
+    hinges = {
+        model.joint(i).name: i
+        for i in range(model.njnt)
+        if model.jnt_type[i] == mujoco.mjtJoint.mjJNT_HINGE
+    }
+    for name, angle in description.home.items():
+        if name not in hinges:
+            raise UserError(f"{path}: home: no hinge named {name!r}; {_choices(name, hinges)}")
+        low, high = model.jnt_range[hinges[name]]
+        if model.jnt_limited[hinges[name]] and not low - 1e-6 <= angle <= high + 1e-6:
+            raise UserError(
+                f"{path}: home: {name} at {angle:g} rad is outside its range,"
+                f" {low:.4g} to {high:.4g} rad"
+            )
+        data.qpos[model.jnt_qposadr[hinges[name]]] = angle
+    mujoco.mj_kinematics(model, data)
+    feet = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, g.foot) for g in description.legs]
+    floor = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, description.floor or ADDED_FLOOR)
+    trunk = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, description.trunk)
+    # Names that are wrong here are said by `resolve`, with what may have been meant.
+    if min(*feet, floor, trunk) >= 0 and model.body_dofnum[trunk] == 6:
+        lowest = min(lowest_point(model, data, foot) for foot in feet)
+        height = model.jnt_qposadr[model.body_jntadr[trunk]] + 2
+        data.qpos[height] += data.geom_xpos[floor, 2] - lowest
+    spec.add_key(name=ADDED_HOME, qpos=data.qpos)
+
+
 def resolve(description: RobotDescription, spec: mujoco.MjSpec, path: Path) -> Robot:
     """Match names, check axes, fit the serial link inertia.
 
     Args:
         description: contents of the robot description.
-        spec: the serial tree; not changed.
+        spec: the serial tree, as :func:`complete` leaves it; not changed.
         path: where the description came from, for messages.
 
     Raises:
@@ -162,10 +243,11 @@ def resolve(description: RobotDescription, spec: mujoco.MjSpec, path: Path) -> R
     trunk = need(obj.mjOBJ_BODY, description.trunk, "trunk", body_names)
     if model.body_dofnum[trunk] != 6:
         raise UserError(f"{path}: trunk: body {description.trunk!r} has no free joint; add one")
-    need(obj.mjOBJ_GEOM, description.floor, "floor", geom_names)
+    floor = description.floor or ADDED_FLOOR
+    need(obj.mjOBJ_GEOM, floor, "floor", geom_names)
     key = need(
         obj.mjOBJ_KEY,
-        description.home_keyframe,
+        description.home_keyframe or ADDED_HOME,
         "home_keyframe",
         [model.key(i).name for i in range(model.nkey)],
     )
@@ -243,6 +325,7 @@ def resolve(description: RobotDescription, spec: mujoco.MjSpec, path: Path) -> R
     return Robot(
         path=path,
         description=description,
+        floor=floor,
         spec=spec,
         model=model,
         joints=tuple(names),

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3n_mjx.errors import UserError
+from s3n_mjx.robot.geometry import lowest_point
 from s3n_mjx.robot.model import load_spec
 from s3n_mjx.robot.names import name_everything
 
@@ -268,24 +269,6 @@ def _actuator(model: mujoco.MjModel, actuator: int) -> ActuatorSeen:
 
 def _collides(model: mujoco.MjModel, geom: int) -> bool:
     return bool(model.geom_contype[geom] or model.geom_conaffinity[geom])
-
-
-def lowest_point(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> float:
-    """Height of a geom's lowest point in m; of its bounding box, where it is neither sphere nor
-    capsule."""
-    position, rotation = data.geom_xpos[geom], data.geom_xmat[geom].reshape(3, 3)
-    size, kind = model.geom_size[geom], mujoco.mjtGeom(model.geom_type[geom])
-    if kind == mujoco.mjtGeom.mjGEOM_SPHERE:
-        return float(position[2] - size[0])
-    if kind == mujoco.mjtGeom.mjGEOM_CAPSULE:
-        return float(position[2] - abs(rotation[2, 2]) * size[1] - size[0])
-    if kind == mujoco.mjtGeom.mjGEOM_MESH:
-        mesh = model.geom_dataid[geom]
-        start = model.mesh_vertadr[mesh]
-        vertices = model.mesh_vert[start : start + model.mesh_vertnum[mesh]]
-        return float(position[2] + (vertices @ rotation[2]).min())
-    centre, half = model.geom_aabb[geom, :3], model.geom_aabb[geom, 3:]
-    return float(position[2] + rotation[2] @ centre - np.abs(rotation[2]) @ half)
 
 
 def _legs(

@@ -87,9 +87,10 @@ def save_robot(robot: Robot, folder: Path) -> dict[str, str]:
             renamed[key] = f"{key}.xml"
             shutil.copyfile(source, folder / renamed[key])
     contents = to_plain(dataclasses.replace(robot.description, **renamed))
-    if not contents["identified"]:
-        # The file of a robot without it stays what it was, so that older runs can go on.
-        del contents["identified"]
+    for key in ("home", "identified"):
+        if not contents[key]:
+            # The file of a robot without it stays what it was, so that older runs can go on.
+            del contents[key]
     (folder / "robot.yaml").write_text(yaml.safe_dump(contents, sort_keys=False, width=100))
     return {file.name: _sha256(file.read_bytes()) for file in sorted(folder.iterdir())}
 
