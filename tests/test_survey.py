@@ -232,7 +232,7 @@ def test_the_command(write, capsys):
     ("args", "says"),
     [
         (["inspect", "nowhere.xml"], "no such MJCF file"),
-        (["look"], "unknown command 'look'; known: inspect"),
+        (["look"], "unknown command 'look'; known: inspect, new"),
     ],
 )
 def test_mistakes_are_one_line(args, says):

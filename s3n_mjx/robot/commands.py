@@ -10,9 +10,12 @@ from pathlib import Path
 import tyro
 from pydantic.dataclasses import dataclass
 
-from s3n_mjx.cli import parse_arguments
+from s3n_mjx.cli import make_folder, parse_arguments
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.errors import UserError
+from s3n_mjx.files import written_whole
+from s3n_mjx.robot.description import TODO
+from s3n_mjx.robot.draft import draft
 from s3n_mjx.robot.inspection import as_text
 from s3n_mjx.robot.survey import survey
 
@@ -41,7 +44,34 @@ def inspect(options: Inspect) -> None:
         print(as_text(seen))
 
 
-_COMMANDS = {"inspect": (Inspect, inspect)}
+@dataclass(frozen=True, config=STRICT)
+class New:
+    """Write a first robot.yaml for an MJCF; what the file does not say is asked for.
+
+    Args:
+        model: MJCF of the serial tree, of the robot alone or of a scene with it.
+        out: file to write; printed by default, for a file beside the MJCF.
+    """
+
+    model: tyro.conf.Positional[Path]
+    out: Path | None = None
+
+
+def new(options: New) -> None:
+    """The command."""
+    text = draft(survey(options.model), options.out)
+    if options.out is None:
+        print(text, end="")
+        return
+    if options.out.exists():
+        raise UserError(f"--out: {options.out} is there already; name another file")
+    make_folder(options.out.parent)
+    with written_whole(options.out) as temporary:
+        temporary.write_text(text)
+    print(f"description: {options.out}; answer each {TODO} in it")
+
+
+_COMMANDS = {"inspect": (Inspect, inspect), "new": (New, new)}
 
 
 def main(args: Sequence[str]) -> None:

@@ -25,6 +25,9 @@ from s3n_mjx.errors import UserError
 
 FORMAT = 1
 
+# What stands in a draft where only the robot's owner knows the answer.
+TODO = "TODO"
+
 # Relative; a number and its entry in `identified` are the same up to this.
 SAME = 1e-6
 
@@ -307,4 +310,22 @@ def load_description(path: Path) -> RobotDescription:
             f"{path}: format {data['format']} is newer than this version reads ({FORMAT});"
             " update s3n_mjx"
         )
+    open_questions = [dotted(keys) for keys in _todo_paths(data)]
+    if open_questions:
+        more = f" (and {len(open_questions) - 1} more)" if open_questions[1:] else ""
+        raise UserError(
+            f"{path}: {open_questions[0]}: still {TODO}; fill it in, the comment beside it says"
+            f" with what{more}"
+        )
     return parse(RobotDescription, data, str(path))
+
+
+def _todo_paths(value: Any) -> Iterator[Keys]:
+    if value == TODO:
+        yield ()
+    items = value.items() if isinstance(value, dict) else []
+    if isinstance(value, list):
+        items = enumerate(value)
+    for key, child in items:
+        for rest in _todo_paths(child):
+            yield (key, *rest)

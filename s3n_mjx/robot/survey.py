@@ -97,6 +97,7 @@ class Survey:
 
     Attributes:
         file: the MJCF.
+        name: of the model in it.
         posture: where axes and heights were read: a keyframe, or "qpos0".
         mass: kg, all of it.
         trunk: body of the free joint, or None.
@@ -111,6 +112,7 @@ class Survey:
     """
 
     file: Path
+    name: str
     posture: str
     mass: float
     nv: int
@@ -167,6 +169,7 @@ def survey(path: Path) -> Survey:
     refused, contacts = _mjx(model)
     return Survey(
         file=path,
+        name=spec.modelname or path.stem,
         posture=posture,
         mass=float(model.body_mass.sum()),
         nv=model.nv,
