@@ -180,8 +180,8 @@ def _linkages(legs: Iterable[LegSeen]) -> list[str]:
         "# its own: {}. Where both motors sit at the hip, and the second turns the distal link's",
         "# absolute angle through a linkage, with the signs of these axes:",
         *(f"#   linkage: {{jacobian: [[1.0, 0.0], [{row[0]}, {row[1]}]]}}" for row in sorted(rows)),
-        "# and `pair:` of every leg, below; motors and limits above are then the motors' own, which",
-        "# the file gives at the joints. `identify leg` or `identify model` adds the inertia.",
+        "# and `pair:` of every leg, below; motors and limits above are then the motors' own; the",
+        "# file has them at the joints. `identify leg` or `identify model` adds the inertia.",
         f"linkages: {TODO}",
     ]
 
