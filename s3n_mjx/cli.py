@@ -95,8 +95,8 @@ def _one_line(boxed: str) -> str:
     return message
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder for results, before any work is done.
+def make_folder(path: Path, flag: str = "--out") -> None:
+    """Make the folder that ``flag`` names, before any work is done.
 
     Raises:
         UserError: it cannot be made or written.
@@ -104,9 +104,9 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--out: {path} cannot be made ({error.strerror}); name another") from None
+        raise UserError(f"{flag}: {path} cannot be made ({error.strerror}); name another") from None
     if not os.access(path, os.W_OK):
-        raise UserError(f"--out: {path} cannot be written; name another")
+        raise UserError(f"{flag}: {path} cannot be written; name another")
 
 
 def run(main: Callable[[Sequence[str]], None], args: Sequence[str] | None = None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
 
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
-from s3n_mjx.cli import parse_arguments, run
+from s3n_mjx.cli import make_folder, parse_arguments, run
 from s3n_mjx.config_files import STRICT, to_plain
 from s3n_mjx.errors import UserError
 from s3n_mjx.eval import evaluate_against_closed_chain
@@ -48,7 +49,8 @@ class Compare:
         preset: of all runs.
         seeds: of training; each method is trained once for each.
         variants: methods to compare.
-        once: those of them to train with the first seed alone.
+        once: those of them to train with the first seed alone; `s3n_full` there is both of its
+            forms.
         injection: how S3N's terms enter; by default that of the preset.
         timing: of the control loop; by default that of the preset.
         beyond_paper: one method more, `s3n_full_beyond`: s3n_full with what the paper's terms
@@ -127,13 +129,13 @@ def run_config(options: Compare, method: Method, seed: int) -> RunConfig:
 
 def train_command(options: Compare, method: Method, seed: int) -> str:
     """What trains the same policy by itself."""
-    words = [f"--task {options.task} --preset {options.preset} --seed {seed}"]
+    words = ["--task", options.task, "--preset", options.preset, "--seed", str(seed)]
     for key, value in simulation_of(options, method).items():
         flag = "--" + key.replace("_", "-")
-        words.append(flag if value is True else f"{flag} {value}")
+        words += [flag] if value is True else [flag, str(value)]
     if options.robot is not None:
-        words.append(f"--robot {options.robot}")
-    return " ".join(["python -m s3n_mjx.train", *words])
+        words += ["--robot", str(options.robot)]
+    return shlex.join(["python", "-m", "s3n_mjx.train", *words])
 
 
 def changed_files(checkpoint: checkpoints.Checkpoint, config: RunConfig) -> list[str]:
@@ -169,7 +171,13 @@ def check(options: Compare) -> None:
                 f"--duration-s: {options.duration_s:g} s; --settle-s {options.settle_s:g} s and"
                 f" one period of {env.period_s:.2f} s are the least to compare"
             )
+        if not all(env.command_meta.values()):
+            zero = next(key for key, value in env.command_meta.items() if not value)
+            raise UserError(f"--preset {options.preset}: {zero} is 0; nothing moves to compare")
         ClosedChain(env.robot, config.simulation.timestep_s)
+    make_folder(options.folder)
+    if options.policies is not None:
+        make_folder(options.policies, "--policies")
 
 
 def trained(config: RunConfig, folder: Path) -> Path:
@@ -284,6 +292,7 @@ def main(args: Sequence[str]) -> None:
             shipped.ship(
                 checkpoint_of[method, seeds[0]],
                 options.policies / f"{options.task}-{method.name}",
+                options.task,
                 train_command(options, method, seeds[0]),
                 {
                     "trials": options.trials_each,

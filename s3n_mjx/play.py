@@ -7,6 +7,7 @@ steered. Elsewhere, or with `--video`, it is rendered to an mp4.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,19 +20,20 @@ from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
 
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
-from s3n_mjx.cli import parse_arguments, run
+from s3n_mjx.cli import make_folder, parse_arguments, run
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.envs.base import RobotEnv
 from s3n_mjx.errors import UserError
 from s3n_mjx.eval import CLOSED_CHAIN, default_folder, nominal_env, policy_of
 from s3n_mjx.evaluation import video
+from s3n_mjx.evaluation.compared import SIMULATOR
 from s3n_mjx.evaluation.rollout import SimulatorPlayer, rollout
+from s3n_mjx.reference.closed_chain import ClosedChain
 from s3n_mjx.reference.imperfections import Level
 from s3n_mjx.reference.rollout import ClosedChainPlayer, compiled_actor, rollout_reference
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training.policy import Policy
 
-SIMULATOR = "simulator"
 STEP = 0.1  # of an arrow key, m/s or rad/s
 
 # GLFW's numbers of keys: the element of the command and the direction.
@@ -143,10 +145,16 @@ def initial_command(env: RobotEnv, given: Sequence[float] | None) -> np.ndarray:
 
 def no_screen() -> str:
     """Why there can be no window, or an empty string."""
-    if sys.platform == "linux" and not (
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    ):
+    if sys.platform != "linux":
+        return ""
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return "no screen (DISPLAY is not set)"
+    # GLFW takes a platform without windows where nothing answers, and MuJoCo's viewer crashes
+    # on that; asked in a process of its own, since GLFW can be started once.
+    ask = "import glfw; print(glfw.init() and glfw.get_platform() != glfw.PLATFORM_NULL)"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
+    if done.stdout.strip() not in ("1", "True"):
+        return "no screen (DISPLAY is set, but no window can be opened there)"
     return ""
 
 
@@ -198,16 +206,19 @@ def film(
     options: Play, env: RobotEnv, policy: Policy, command: np.ndarray, path: Path
 ) -> video.VideoOutcome:
     """Render `--duration-s` of the policy in real time; the recording ends with a fall."""
+    model, duration_s = env.normalized.model, options.duration_s
+    if options.on == CLOSED_CHAIN:
+        timestep_s = env.simulation.config.timestep_s
+        model = ClosedChain(env.robot, timestep_s, options.level, options.seed).model
+        duration_s = env.dt  # the simulator only gives the start
     recording = rollout(
-        env, policy, 1, options.duration_s, options.seed, command=command if command.size else None
+        env, policy, 1, duration_s, options.seed, command=command if command.size else None
     )[0]
-    model = env.normalized.model
     if options.on == CLOSED_CHAIN:
         recordings = rollout_reference(
             env, policy, [recording], options.duration_s, options.level, options.seed
         )
         recording = recordings[0]
-        model = ClosedChainPlayer(env, compiled_actor(env, policy), options.level).model
     if recording.fell:
         print(f"fell after {recording.duration_s:.1f} s")
     print(f"rendering {recording.duration_s:.1f} s", flush=True)
@@ -224,6 +235,10 @@ def main(args: Sequence[str]) -> None:
         raise UserError(f"--video: {options.video} is neither .mp4 nor .gif")
     checkpoint = checkpoints.load(options.checkpoint)
     env = nominal_env(checkpoint, at_rest=options.on == CLOSED_CHAIN)
+    if options.duration_s < env.dt:
+        raise UserError(
+            f"--duration-s: {options.duration_s:g} s is less than a policy step of {env.dt:g} s"
+        )
     policy = policy_of(checkpoint, env)
     command = initial_command(env, options.command)
     simulation = checkpoint.config.simulation
@@ -247,6 +262,7 @@ def main(args: Sequence[str]) -> None:
         show(player, steering, env.dt)
         return
     path = options.video or default_folder(checkpoint.path) / "play.mp4"
+    make_folder(path.parent, "--video")
     if options.video is None:
         print(f"{reason}; writing a video")
     outcome = film(options, env, policy, command, path)

@@ -1,5 +1,6 @@
 """`compare` on a training of seconds: kept runs, tables, and runs that do not fit."""
 
+import dataclasses
 import hashlib
 import json
 import shlex
@@ -14,7 +15,9 @@ from s3n_mjx.evaluation.compared import SIMULATOR, Compared, Method, recording_f
 from s3n_mjx.evaluation.comparisons import COMPARISONS
 from s3n_mjx.evaluation.gaps import circle_gap
 from s3n_mjx.evaluation.metrics import circle_metrics
+from s3n_mjx.evaluation.shipped import ship, write_index
 from s3n_mjx.normalization import Injection, Variant
+from s3n_mjx.resources import bundled_robot
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training.config import load_preset
 
@@ -97,7 +100,8 @@ def test_methods_differ_in_variant_and_seed_alone():
 
 
 def test_a_method_s_command_trains_with_its_settings():
-    options = compare.Compare(task="circle", beyond_paper=True, seeds=(3,))
+    robot = bundled_robot().parent / "." / "robot.yaml"
+    options = compare.Compare(task="circle", beyond_paper=True, seeds=(3,), robot=robot)
     for method in options.methods:
         words = shlex.split(compare.train_command(options, method, 3))
         assert words[:3] == ["python", "-m", "s3n_mjx.train"]
@@ -133,8 +137,44 @@ def test_table_of_the_circle(circles):
     assert full["E_phi [%]"] == "3.75 ± 1.77"  # of 5.0 and 2.5
     assert full["change"] == "-62.5 %"
     assert full["e_vx [m/s]"] == "0.060 ± 0.028"
-    assert full["falls"] == "0 ± 0"
+    assert full["falls"] == "0.0 ± 0.0"
     assert (kin["paper, E_phi [%]"], full["paper, E_phi [%]"]) == ("17.3 ± 1.0", "9.9 ± 0.9")
+
+
+def test_a_seed_that_fell_is_counted_and_breaks_nothing(circles, tmp_path):
+    """E_phi of one of two seeds is unknown: the other one counts, and says so."""
+    full = next(method for method in circles.seeds if method.variant is Variant.S3N_FULL)
+    circles.gaps[full, 1]["ideal"]["e_phi_percent"] = np.nan
+    header, rows = COMPARISONS["circle"].table(circles, "ideal")
+    cells = dict(zip(header, rows[1], strict=True))
+    assert cells["E_phi [%]"] == "5.00 (1 of 2)"
+    assert cells["change"] == "-50.0 %"
+    fallen = dataclasses.replace(circling().slice_time(0.0, 0.5), fell=True)
+    for seed in (0, 1):
+        for trial in (0, 1):
+            fallen.save(recording_file(run_folder(tmp_path, full, seed), "ideal", trial))
+    axes = COMPARISONS["circle"].pictures(circles, ["ideal"])["velocity_gap"][0].axes
+    assert axes[1].get_xlabel() == "E_phi unknown: it fell"
+
+
+def test_policies_that_fell_are_listed_and_other_folders_left_alone(circles, tmp_path):
+    kin = next(iter(circles.seeds))
+    gaps = circles.gaps[kin, 0]
+    gaps["ideal"]["e_phi_percent"] = np.nan
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "params.msgpack").write_bytes(b"weights")
+    settings = {"trials": 2, "duration_s": 10.0, "settle_s": 1.0}
+    folder = tmp_path / "policies"
+    ship(checkpoint, folder / "mine", "circle", "python -m s3n_mjx.train", settings, gaps)
+    (folder / ".mine.killed").mkdir()
+    (folder / ".mine.killed" / "figures.json").write_text("{}")
+    write_index(folder)
+    assert "## mine" in (folder / "README.md").read_text()
+    assert (folder / "mine" / "params.msgpack").read_bytes() == b"weights"
+    (folder / "notes").mkdir()
+    with pytest.raises(UserError, match="is there already, and is no policy"):
+        ship(checkpoint, folder / "notes", "circle", "", settings, gaps)
 
 
 def test_polar_panels_of_the_circle(circles):
@@ -179,6 +219,15 @@ def test_nothing_is_trained_for_a_trial_that_cannot_be(tmp_path, flags, says):
     with pytest.raises(UserError, match=says):
         compare.main([*flags.split(), "--out", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
+
+
+def test_policies_that_cannot_be_written_are_said_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "out"
+    flags = ["--variants", "kin_only", "--out", str(out), "--policies", str(tmp_path / "file")]
+    with pytest.raises(UserError, match=r"--policies: .* cannot be made"):
+        compare.main(flags)
+    assert not list(out.iterdir())
 
 
 def test_a_run_of_another_robot_is_not_mixed_in(small):

@@ -183,6 +183,8 @@ def test_without_a_screen_it_writes_a_video(circle, monkeypatch, tmp_path, capsy
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setattr(play.sys, "platform", "linux")
     assert play.no_screen() == "no screen (DISPLAY is not set)"
+    monkeypatch.setenv("DISPLAY", ":4321")  # where no server is
+    assert "no window can be opened" in play.no_screen()
     seen = []
 
     def render(model, recording, path, *_, **__):

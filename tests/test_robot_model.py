@@ -258,6 +258,27 @@ def test_a_home_that_cannot_be_is_one_line(bare, write_robot, change, says):
     assert "\n" not in str(caught.value)
 
 
+def test_a_bare_robot_is_set_down_on_a_plane_alone(bare, write_robot):
+    def on_a_box(spec):
+        _bare(spec)
+        box = mujoco.mjtGeom.mjGEOM_BOX
+        spec.worldbody.add_geom(name="slab", type=box, size=[5, 5, 0.5], pos=[0, 0, -0.5])
+
+    bare["floor"] = "slab"
+    with pytest.raises(UserError, match="set down on a plane alone, and floor 'slab' is none"):
+        load_robot(write_robot(bare, on_a_box))
+
+
+def test_a_floor_in_a_body_that_never_moves_counts(bare, write_robot):
+    def in_a_body(spec):
+        _bare(spec)
+        scene = spec.worldbody.add_body(name="scene")
+        scene.add_geom(name="ground", type=mujoco.mjtGeom.mjGEOM_BOX, size=[5, 5, 0.1])
+
+    with pytest.raises(UserError, match=r"floor: missing, and .* has a geom 'ground'"):
+        load_robot(write_robot(bare, in_a_body))
+
+
 def test_a_floor_of_the_file_s_own_has_to_be_named(bare, write_robot):
     with pytest.raises(UserError, match=r"floor: missing, and serial\.xml has a geom 'floor'"):
         load_robot(write_robot(bare))

@@ -87,7 +87,7 @@ def test_legs_are_found_without_names(write):
     assert left.pair is not None
     assert (left.pair.proximal, left.pair.distal, left.pair.parallel) == ("la", "lb", False)
     assert left.pair.absolute_row == (1.0, -1.0)
-    assert seen.missing == ("a keyframe to stand in",)
+    assert (seen.keyframes, seen.posture, seen.missing) == ((), "qpos0", ())
 
 
 def test_degrees_reference_and_axes(write):
@@ -110,7 +110,7 @@ def test_axes_are_in_the_world_frame(write):
 def test_actuators_are_told_at_the_joint(write):
     actuators = {actuator.name: actuator for actuator in survey(write()).actuators}
     left, knee, spin = actuators["left"], actuators["lb"], actuators["spin"]
-    assert (left.type, left.drives, left.gear, left.torque_limit) == ("position", "la", 2.0, 14.0)
+    assert (left.type, left.joint, left.gear, left.torque_limit) == ("position", "la", 2.0, 14.0)
     assert (knee.type, knee.torque_limit) == ("torque", 15.0)  # the larger side, times the gear
     assert (spin.type, spin.kp, spin.kd) == ("velocity", 0.0, 0.3)
     assert actuators["right"].torque_limit is None
@@ -150,7 +150,10 @@ def test_what_mjx_drops_and_refuses(write):
     ("changes", "says"),
     [
         ([("<freejoint/>", "")], "a free joint: the trunk's body needs one"),
-        ([('<geom name="ground" type="plane" size="5 5 0.1"/>', "")], "a floor"),
+        (
+            [('<motor joint="rb"/>', '<motor joint="rb"/><velocity name="damper" joint="rb"/>')],
+            "one actuator for rb, in the place of rb, damper",
+        ),
         ([('<motor name="right" joint="ra"/>', "")], "an actuator for ra of leg"),
         (
             [
@@ -166,6 +169,23 @@ def test_what_mjx_drops_and_refuses(write):
 )
 def test_what_is_missing(write, changes, says):
     assert any(says in line for line in survey(write(*changes)).missing)
+
+
+def test_a_bare_robot_without_floor_or_keyframe_lacks_nothing(write):
+    seen = survey(write(('<geom name="ground" type="plane" size="5 5 0.1"/>', "")))
+    assert (seen.floors, seen.missing) == ((), ())
+
+
+def test_a_keyframe_without_a_name_gets_one(write):
+    seen = survey(
+        write(
+            (
+                "<actuator>",
+                '<keyframe><key qpos="0 0 .5 1 0 0 0 0 0 0 0 0 0"/></keyframe><actuator>',
+            )
+        )
+    )
+    assert (seen.keyframes, seen.posture) == (("key0",), "key0")
 
 
 def test_what_looks_like_a_mistake(write):

@@ -69,14 +69,18 @@ def bars(compared: Compared, levels: Sequence[str], key: str, title: str, ylabel
     fig = new_figure(max(7.0, 1.6 * len(compared.seeds)), 4.0, title)
     ax = fig.subplots()
     width = 0.8 / len(levels)
+    labelled: set[str] = set()
     for k, level in enumerate(levels):
         for i, method in enumerate(compared.seeds):
-            values = compared.values(method, level, key)
+            values = [v for v in compared.values(method, level, key) if np.isfinite(v)]
+            if not values:
+                continue
             x = i + (k - (len(levels) - 1) / 2) * width
             ax.bar(
                 x, np.mean(values), 0.92 * width, color=PALETTE[k], alpha=0.75,
-                label=str(level) if i == 0 else None,
+                label=str(level) if level not in labelled else None,
             )  # fmt: skip
+            labelled.add(level)
             ax.scatter(np.full(len(values), x), values, color="0.2", s=14, zorder=3)
     ax.set_xticks(range(len(compared.seeds)), [method.name for method in compared.seeds])
     style_axes(ax, "", ylabel)
@@ -129,7 +133,9 @@ def velocity_gaps(compared: Compared, level: str) -> Figure:
             draw_phase_gap(ax, phase, np.array(trials), PALETTE[i])
             highest = max(highest, np.nanmax(trials, initial=0.0))
         ax.set_title(method.name, fontsize=11)
-        ax.set_xlabel(f"E_phi {cycle_gap(np.array(trials)):.1f} %", fontsize=11)
+        cycle = cycle_gap(np.array(trials)) if trials else np.nan
+        told = f"{cycle:.1f} %" if np.isfinite(cycle) else "unknown: it fell"
+        ax.set_xlabel(f"E_phi {told}", fontsize=11)
         ax.tick_params(labelsize=8)
         ax.set_rlabel_position(112.5)
     for ax in axes:

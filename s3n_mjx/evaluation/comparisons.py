@@ -60,13 +60,14 @@ class TaskComparison:
         header = ("method", self.headline.header, "change", *(c.header for c in self.columns))
         rows = []
         mean = {
-            method: float(np.mean(compared.values(method, level, self.headline.key)))
+            method: _mean(compared.values(method, level, self.headline.key))
             for method in compared.seeds
         }
         base = mean.get(Method(Variant.KIN_ONLY))
         for method in compared.seeds:
             change = ""
-            if base is not None and method.variant is not Variant.KIN_ONLY:
+            known_both = base is not None and np.isfinite(base) and np.isfinite(mean[method])
+            if base is not None and known_both and method.variant is not Variant.KIN_ONLY:
                 change = f"{100.0 * (mean[method] / base - 1.0):+.1f} %"
             cells = []
             for column in (self.headline, *self.columns):
@@ -79,13 +80,24 @@ class TaskComparison:
         return (*(h.format(foot=foot) for h in header), *self.paper_header), rows
 
 
+def _mean(values: Sequence[float]) -> float:
+    """Of those that are numbers; NaN without one."""
+    known = [v for v in values if np.isfinite(v)]
+    return float(np.mean(known)) if known else float("nan")
+
+
 def mean_and_spread(values: Sequence[float], decimals: int) -> str:
-    """`mean ± sample standard deviation` of those that are numbers, the mean alone of one."""
+    """`mean ± sample standard deviation` of those that are numbers, the mean alone of one.
+
+    Where a fall left some without, it says how many there are: `11.0 ± 1.4 (2 of 3)`.
+    """
     known = [v for v in values if np.isfinite(v)]
     if not known:
         return "-"
-    mean = f"{np.mean(known):.{decimals}f}"
-    return f"{mean} ± {np.std(known, ddof=1):.{decimals}f}" if len(known) > 1 else mean
+    told = f"{np.mean(known):.{decimals}f}"
+    if len(known) > 1:
+        told += f" ± {np.std(known, ddof=1):.{decimals}f}"
+    return told if len(known) == len(values) else f"{told} ({len(known)} of {len(values)})"
 
 
 def _pitch_pictures(compared: Compared, levels: Sequence[str]) -> dict[str, tuple[Figure, str]]:
@@ -159,7 +171,7 @@ CIRCLE = TaskComparison(
         Column("E_RMSE [%]", "e_rmse_percent"),
         Column("e_vx [m/s]", "e_vx_m_s", 3),
         Column("e_wz [rad/s]", "e_wz_rad_s", 3),
-        Column("falls", "reference_falls", 0),
+        Column("falls", "reference_falls", 1),
         Column("v_x off command [m/s]", "vx_rmse_m_s", 3, simulated=True),
         Column("w_z off command [rad/s]", "wz_rmse_rad_s", 3, simulated=True),
     ),

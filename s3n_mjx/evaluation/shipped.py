@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation import metrics
 from s3n_mjx.evaluation.compared import SIMULATOR
 from s3n_mjx.evaluation.tasks import EVALUATIONS
@@ -21,6 +23,7 @@ FIGURES = "figures.json"
 def ship(
     checkpoint: Path,
     folder: Path,
+    task: str,
     command: str,
     settings: Mapping[str, Any],
     gaps: Mapping[str, Mapping[str, float]],
@@ -29,17 +32,28 @@ def ship(
 
     Args:
         checkpoint: its folder.
-        folder: to be made, or to be replaced.
+        folder: to be made; an older policy there is replaced.
+        task: that it was trained on.
         command: that trains it.
         settings: of the evaluation.
         gaps: by level of the reference, and figures in the simulator.
+
+    Raises:
+        UserError: ``folder`` is there and holds something else.
     """
+    if folder.exists() and not (folder / FIGURES).is_file():
+        raise UserError(f"{folder}: is there already, and is no policy; move it away")
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         shutil.copytree(checkpoint, temporary, dirs_exist_ok=True)
         figures = {side: metrics.finite(values) for side, values in gaps.items()}
-        data = {"command": command, "evaluation": dict(settings), "figures": figures}
+        data = {
+            "task": task,
+            "command": command,
+            "evaluation": dict(settings),
+            "figures": figures,
+        }
         (temporary / FIGURES).write_text(json.dumps(data, indent=2) + "\n")
         os.chmod(temporary, 0o755)
         if folder.exists():
@@ -60,9 +74,14 @@ def write_index(folder: Path) -> None:
         f" `{FIGURES}`. This page is written by `python -m s3n_mjx.compare --policies`.",
     ]
     for path in sorted(folder.glob(f"*/{FIGURES}")):
+        if path.parent.name.startswith("."):
+            continue  # what a killed run left
         data = json.loads(path.read_text())
-        task = EVALUATIONS[path.parent.name.split("-")[0]]
-        figures = data["figures"]
+        task = EVALUATIONS[data["task"]]
+        figures = {
+            side: {key: math.nan if v is None else v for key, v in values.items()}
+            for side, values in data["figures"].items()
+        }
         told = data["evaluation"]
         lines += [
             "",

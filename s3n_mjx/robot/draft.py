@@ -17,9 +17,6 @@ from s3n_mjx.errors import UserError
 from s3n_mjx.robot.description import FORMAT, TODO
 from s3n_mjx.robot.survey import ActuatorSeen, JointSeen, LegSeen, Survey
 
-_POSTURE = "a keyframe"
-_FLOOR = "a floor"
-
 
 @dataclass(frozen=True)
 class _MotorType:
@@ -42,9 +39,8 @@ def draft(seen: Survey, out: Path | None = None) -> str:
     Raises:
         UserError: the file cannot be described; says what it lacks.
     """
-    lacks = [line for line in seen.missing if not line.startswith((_POSTURE, _FLOOR))]
-    if lacks:
-        raise UserError(f"{seen.file}: no robot to describe: {'; '.join(lacks)}")
+    if seen.missing:
+        raise UserError(f"{seen.file}: no robot to describe: {'; '.join(seen.missing)}")
     joints = {joint.name: joint for joint in seen.joints}
     actuators = {actuator.name: actuator for actuator in seen.actuators}
     types = _motor_types(seen.legs, joints, actuators)

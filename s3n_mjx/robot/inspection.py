@@ -25,8 +25,8 @@ def _summary(survey: Survey) -> str:
     lines = [
         f"{survey.file}: {survey.mass:.2f} kg, {survey.nv} degrees of freedom",
         f"trunk: {survey.trunk or 'none (no free joint)'}",
-        f"floor: {', '.join(survey.floors) or 'none'}",
-        f"keyframes: {', '.join(survey.keyframes) or 'none'}",
+        f"floor: {', '.join(survey.floors) or 'none; a plane is laid under the robot'}",
+        f"keyframes: {', '.join(survey.keyframes) or 'none; the description gives `home`'}",
     ]
     if survey.loops:
         lines.append(f"loops, closed by: {', '.join(survey.loops)}")
@@ -100,7 +100,7 @@ def _legs(survey: Survey) -> str:
 def _actuator_row(actuator: ActuatorSeen) -> tuple[str, ...]:
     return (
         actuator.name,
-        actuator.drives,
+        actuator.joint or "no joint",
         actuator.type,
         _number(actuator.gear),
         _number(actuator.kp),

@@ -153,7 +153,7 @@ def complete(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> 
 def _add_floor(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> None:
     touching = 0
     for geom in spec.geoms:
-        if geom.parent.name == "world" and (geom.contype or geom.conaffinity):
+        if _never_moves(geom.parent) and (geom.contype or geom.conaffinity):
             raise UserError(
                 f"{path}: floor: missing, and {description.model} has a geom {geom.name!r} in the"
                 " world that feet can touch; name the floor"
@@ -171,6 +171,15 @@ def _add_floor(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -
         conaffinity=touching,
         rgba=[0.6, 0.65, 0.7, 1.0],
     )
+
+
+def _never_moves(body) -> bool:
+    """Whether no joint is between the world and ``body``, of an MjSpec."""
+    while body.name != "world":
+        if body.joints:
+            return False
+        body = body.parent
+    return True
 
 
 def _add_home(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> None:
@@ -202,6 +211,12 @@ def _add_home(spec: mujoco.MjSpec, description: RobotDescription, path: Path) ->
     trunk = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, description.trunk)
     # Names that are wrong here are said by `resolve`, with what may have been meant.
     if min(*feet, floor, trunk) >= 0 and model.body_dofnum[trunk] == 6:
+        if model.geom_type[floor] != mujoco.mjtGeom.mjGEOM_PLANE:
+            raise UserError(
+                f"{path}: home: the trunk can be set down on a plane alone, and floor"
+                f" {description.floor!r} is none; add a keyframe to {description.model} and name"
+                " it as `home_keyframe`"
+            )
         lowest = min(lowest_point(model, data, foot) for foot in feet)
         height = model.jnt_qposadr[model.body_jntadr[trunk]] + 2
         data.qpos[height] += data.geom_xpos[floor, 2] - lowest

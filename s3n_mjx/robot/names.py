@@ -1,4 +1,4 @@
-"""A name for every body, joint, geom and actuator of an MJCF, so that a description can point."""
+"""A name for every body, joint, geom, actuator and keyframe of an MJCF, to point at."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ def name_everything(spec: mujoco.MjSpec) -> None:
         if not actuator.name:
             actuator.name = _free(actuator.target or f"actuator{number}", taken)
             taken.add(actuator.name)
+
+    taken = {key.name for key in spec.keys}
+    for number, key in enumerate(spec.keys):
+        if not key.name:
+            key.name = _free(f"key{number}", taken)
+            taken.add(key.name)
 
 
 def _numbered(word: str, number: int, count: int) -> str:

@@ -53,7 +53,7 @@ class ActuatorSeen:
     """An actuator; torques, gains and limits at the joint, gear included."""
 
     name: str
-    drives: str  # a joint, or what else
+    joint: str | None  # that it drives; None of a tendon, a site or a body
     type: str  # torque, position, velocity, or other
     gear: float
     kp: float  # N m/rad, built in
@@ -108,7 +108,8 @@ class Survey:
         dropped: what MJX would ignore without a word.
         contacts: most contacts of an environment in MJX, or None where it refuses.
         doubtful: what looks like a mistake in the file.
-        missing: what a description cannot do without, with the way out.
+        missing: what a description cannot do without, with the way out. (Floor and keyframe it
+            can: see :func:`~s3n_mjx.robot.model.complete`.)
     """
 
     file: Path
@@ -145,7 +146,7 @@ def survey(path: Path) -> Survey:
         raise UserError(f"{path}: does not compile ({' '.join(str(error).split())})") from None
     data = mujoco.MjData(model)
     posture = "qpos0"
-    keyframes = tuple(model.key(i).name or f"keyframe {i}" for i in range(model.nkey))
+    keyframes = tuple(model.key(i).name for i in range(model.nkey))
     if keyframes:
         chosen = keyframes.index("home") if "home" in keyframes else 0
         mujoco.mj_resetDataKeyframe(model, data, chosen)
@@ -190,7 +191,7 @@ def survey(path: Path) -> Survey:
         ),
         contacts=contacts,
         doubtful=tuple(_doubtful(joints)),
-        missing=tuple(_missing(trunk, legs, floors, keyframes, loops)),
+        missing=tuple(_missing(trunk, legs, actuators, loops)),
     )
 
 
@@ -252,14 +253,17 @@ def _actuator(model: mujoco.MjModel, actuator: int) -> ActuatorSeen:
     if kind == "torque" and model.actuator_ctrllimited[actuator]:
         limits.append(_largest(model.actuator_ctrlrange[actuator]) * abs(gain[0] * gear))
     target = model.actuator_trnid[actuator, 0]
-    drives = mujoco.mjtTrn(model.actuator_trntype[actuator]).name.removeprefix("mjTRN_").lower()
-    if drives in ("joint", "jointinparent"):
-        drives = model.joint(target).name
+    joint = None
+    if mujoco.mjtTrn(model.actuator_trntype[actuator]) in (
+        mujoco.mjtTrn.mjTRN_JOINT,
+        mujoco.mjtTrn.mjTRN_JOINTINPARENT,
+    ):
+        joint = model.joint(target).name
         if model.jnt_actfrclimited[target]:
             limits.append(_largest(model.jnt_actfrcrange[target]))
     return ActuatorSeen(
         name=model.actuator(actuator).name,
-        drives=drives,
+        joint=joint,
         type=kind,
         gear=gear,
         kp=float(kp) * gear**2,
@@ -307,7 +311,7 @@ def _legs(
             feet[chain] = foot
     # A joint that several of them go through is a waist, and no leg's.
     through = Counter(joint for chain in feet for joint in chain)
-    drivers = {a.drives: a.name for a in actuators}
+    drivers = {a.joint: a.name for a in actuators if a.joint is not None}
     legs = []
     for chain, foot in feet.items():
         hinges = [
@@ -433,8 +437,7 @@ def _doubtful(joints: tuple[JointSeen, ...]) -> list[str]:
 def _missing(
     trunk: int | None,
     legs: tuple[LegSeen, ...],
-    floors: tuple[str, ...],
-    keyframes: tuple[str, ...],
+    actuators: tuple[ActuatorSeen, ...],
     loops: tuple[str, ...],
 ) -> list[str]:
     missing = []
@@ -447,12 +450,12 @@ def _missing(
         missing.append("a free joint: the trunk's body needs one")
     elif not legs:
         missing.append("legs: no chain of two hinges or more ends near the lowest point")
-    if not floors:
-        missing.append("a floor: no geom of the world that anything can touch")
-    if not keyframes:
-        missing.append("a keyframe to stand in")
     for leg in legs:
         idle = [j for j, a in zip(leg.joints, leg.actuators, strict=True) if a is None]
         if idle:
             missing.append(f"an actuator for {', '.join(idle)} of leg {leg.name}")
+        for joint in leg.joints:
+            drivers = [a.name for a in actuators if a.joint == joint]
+            if len(drivers) > 1:
+                missing.append(f"one actuator for {joint}, in the place of {', '.join(drivers)}")
     return missing
