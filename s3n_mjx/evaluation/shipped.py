@@ -77,6 +77,8 @@ def write_index(folder: Path) -> None:
         if path.parent.name.startswith("."):
             continue  # what a killed run left
         data = json.loads(path.read_text())
+        if data.get("task") not in EVALUATIONS:
+            continue  # somebody else's file of that name
         task = EVALUATIONS[data["task"]]
         figures = {
             side: {key: math.nan if v is None else v for key, v in values.items()}
