@@ -55,9 +55,13 @@ class TaskComparison:
     def table(
         self, compared: Compared, level: str
     ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Header and a row for each method: mean and sample standard deviation over seeds."""
+        """Header and a row for each method: mean and sample standard deviation over seeds.
+
+        The paper's columns stand beside the headline, where they compare.
+        """
         foot = compared.feet[-1]  # rear right on the bundled robot, as in the paper
-        header = ("method", self.headline.header, "change", *(c.header for c in self.columns))
+        columns = [column.header.format(foot=foot) for column in (self.headline, *self.columns)]
+        header = ("method", columns[0], "change", *self.paper_header, *columns[1:])
         rows = []
         mean = {
             method: _mean(compared.values(method, level, self.headline.key))
@@ -74,10 +78,10 @@ class TaskComparison:
                 side = SIMULATOR if column.simulated else level
                 values = compared.values(method, side, column.key.format(foot=foot))
                 cells.append(mean_and_spread([v * column.scale for v in values], column.decimals))
-            cells.insert(1, change)
             known = not method.beyond_paper and self.paper.get(method.variant)
-            rows.append((method.name, *cells, *(known or ["-"] * len(self.paper_header))))
-        return (*(h.format(foot=foot) for h in header), *self.paper_header), rows
+            paper = known or ["-"] * len(self.paper_header)
+            rows.append((method.name, cells[0], change, *paper, *cells[1:]))
+        return header, rows
 
 
 def _mean(values: Sequence[float]) -> float:
