@@ -272,7 +272,7 @@ def play_motors(options: PlayMotors) -> list[Path]:
     """`play-motors`: one log for each of the leg's coupled motors."""
     robot = load_robot(options.robot or bundled_robot())
     pair = pair_of(robot, options.leg)
-    entries = {e.joint: e for leg in robot.description.legs for e in leg.joints}
+    entries = {e.joint: e for e in robot.description.driven}
     make_folder(options.out)
     paths = []
     print(f"motors, {options.level}: {describe(options.multisine)}")
@@ -325,7 +325,7 @@ def _motor_type(options: Actuator, description: RobotDescription, logs: Sequence
                 f"--motor: no type {options.motor!r}; known: {', '.join(description.motors)}"
             )
         return options.motor
-    types = {e.joint: e.motor for leg in description.legs for e in leg.joints}
+    types = {e.joint: e.motor for e in description.driven}
     named = {name: types.get(name) for log in logs for name in log.motors}
     found = {kind for kind in named.values() if kind}
     if len(found) != 1 or None in named.values():

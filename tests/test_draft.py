@@ -10,7 +10,7 @@ from s3n_mjx.errors import UserError
 from s3n_mjx.resources import bundled_robot
 from s3n_mjx.robot import commands
 from s3n_mjx.robot.description import TODO
-from s3n_mjx.robot.draft import draft
+from s3n_mjx.robot.draft import draft, open_questions
 from s3n_mjx.robot.model import load_robot
 from s3n_mjx.robot.survey import survey
 
@@ -33,6 +33,7 @@ def test_the_bundled_robot_s_draft_becomes_the_same_robot(tmp_path, robot):
     text = draft(survey(source), tmp_path / "robot.yaml")
     asked = {line.split(":")[0].strip() for line in text.splitlines() if f": {TODO}" in line}
     assert asked == {"torque_delay_ms", "kp", "kd", "linkages"}
+    assert asked == set(open_questions(survey(source)))
     answers = {
         "torque_delay_ms": 3.0,
         "kp": 50.0,
@@ -76,11 +77,16 @@ def test_a_stranger_s_draft(write, tmp_path):  # noqa: F811
     answers = {
         "la": 0.1, "lb": 0.4, "ra": 0.1, "rb": 0.4, "linkages": "{}", "torque_delay_ms": 0.0,
         "rotor_inertia": 0.02, "gear_ratio": 1.0, "torque_limit": 9.0, "kp": 30.0, "kd": 1.0,
+        "collisions": "all",
     }  # fmt: skip
     path = tmp_path / "robot.yaml"
     path.write_text(answered(text, **answers))
     robot = load_robot(path)
     assert robot.joints == ("la", "lb", "ra", "rb")
+    # The arm's driven joint is welded, the one that nothing drives stays loose.
+    assert robot.held == {"arm1": 0.0}
+    assert robot.description.passive == ("arm2",)
+    assert robot.model.nv == 6 + 4 + 1
     np.testing.assert_allclose(robot.home_joints, [0.1, 0.4, 0.1, 0.4])
     data = mujoco.MjData(robot.model)
     data.qpos[:] = robot.home_qpos
@@ -133,6 +139,7 @@ def test_public_robots_load_once_their_questions_are_answered(file, tmp_path):
     seen = survey(SHARED / file)
     text = draft(seen, tmp_path / "robot.yaml")
     answers = {"linkages": "{}", "torque_delay_ms": 0.0, "kp": 30.0, "kd": 1.0}
+    answers["collisions"] = "feet"
     answers |= {joint: 0.5 for leg in seen.legs for joint in leg.joints}
     path = tmp_path / "robot.yaml"
     path.write_text(answered(text, **answers))

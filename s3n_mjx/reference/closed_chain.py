@@ -21,6 +21,7 @@ from s3n_mjx.reference.imperfections import LEVELS, Level, add_friction, disturb
 from s3n_mjx.robot.loops import close_loops
 from s3n_mjx.robot.model import Robot, load_spec
 from s3n_mjx.robot.stand import clamp, drop_idle_loops
+from s3n_mjx.robot.weld import weld
 
 Array = NDArray[np.float64]
 
@@ -84,7 +85,7 @@ class ClosedChain:
         self._rng = np.random.default_rng(seed)
         self._file = robot.path.parent / robot.description.closed_chain
         self._on_stand = robot.model.nv == len(robot.joints)
-        entries = {e.joint: e for leg in robot.description.legs for e in leg.joints}
+        entries = {e.joint: e for e in robot.description.driven}
         motor_joints = [entries[j].closed_chain_joint or j for j in robot.joints]
 
         self.model = self._compile(motor_joints, gravity, timestep_s)
@@ -127,6 +128,12 @@ class ClosedChain:
             model.joint(i).name: float(drawn[model.jnt_qposadr[i]]) for i in range(model.njnt)
         }
         known = [model.joint(i).name for i in range(model.njnt)]
+        held = [name for name in known if name in robot.held]
+        for name in held:
+            weld(spec, model, name, robot.held[name])
+        if held:
+            for key in list(spec.keys):  # of another size now
+                spec.delete(key)
         for name in [*robot.joints, *motor_joints]:
             if name not in known:
                 raise UserError(
@@ -142,6 +149,8 @@ class ClosedChain:
             spec.delete(element)
         for key in spec.keys:
             key.ctrl, key.act = [], []
+        if held:
+            model = spec.compile()
         disturb_links(spec, model, {robot.description.trunk}, im, self._rng)
         for name in motor_joints:
             add_friction(

@@ -12,6 +12,7 @@ import difflib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import field
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,16 +98,16 @@ class Linkage:
         return self
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=STRICT, kw_only=True)
 class LegJoint:
-    """A joint, the actuator of the MJCF that drives it, and that actuator's type of motor.
+    """A joint, the actuator of the MJCF that drives it, and the type of motor that does.
 
     For the joints of a pair the motors are in actuator coordinates: the motor named beside the
     proximal joint is the first row of ``J``, the one beside the distal joint the second.
     """
 
     joint: str
-    actuator: str
+    actuator: str | None = None  # where the MJCF has one
     motor: str
     # Joint that this motor turns in the closed-chain MJCF; the same one by default.
     closed_chain_joint: str | None = None
@@ -130,6 +131,13 @@ class Leg:
     joints: tuple[LegJoint, ...]
     pair: Pair | None = None
     randomized_links: tuple[str, ...] = ()  # bodies that leg-link randomization changes
+
+
+class Collisions(StrEnum):
+    """Which geoms may touch."""
+
+    ALL = "all"  # as the MJCF has it
+    FEET = "feet"  # feet and floor, nothing else
 
 
 def _date_text(value: Any) -> Any:
@@ -191,11 +199,21 @@ class RobotDescription:
     torque_delay_ms: NonNegative  # command path, T_d
     motors: dict[str, Motor]
     legs: tuple[Leg, ...]
+    # Every joint that no leg has stands in one of these three.
+    controlled: tuple[LegJoint, ...] = ()  # driven by the policy, after the legs' joints
+    held: tuple[str, ...] = ()  # welded at home
+    passive: tuple[str, ...] = ()  # moved by nothing but spring, damper and contact
+    collisions: Collisions = Collisions.ALL
     linkages: dict[str, Linkage] = field(default_factory=dict)
     closed_chain: str | None = None  # MJCF of the real mechanism, relative to this file
     # Which of the numbers above were identified, and how; by dotted path, such as
     # `motors.drive.rotor_inertia` or `linkages.parallelogram.jacobian.0.1`.
     identified: dict[str, Provenance] = field(default_factory=dict)
+
+    @property
+    def driven(self) -> tuple[LegJoint, ...]:
+        """Actuated joints, leg by leg, then those of no leg."""
+        return (*(entry for leg in self.legs for entry in leg.joints), *self.controlled)
 
     @model_validator(mode="after")
     def _references(self) -> RobotDescription:
@@ -214,18 +232,27 @@ class RobotDescription:
             if twice is not None:
                 raise ValueError(f"two legs have the {key} {twice!r}")
         seen: set[str] = set()
-        for leg in self.legs:
-            where = f"leg {leg.name}"
-            names = [joint.joint for joint in leg.joints]
-            for entry in leg.joints:
+
+        def once(where: str, joint: str) -> None:
+            if joint in seen:
+                raise ValueError(f"{where}: joint {joint} is listed twice")
+            seen.add(joint)
+
+        groups = [(f"leg {leg.name}", leg.joints) for leg in self.legs]
+        for where, entries in [*groups, ("controlled", self.controlled)]:
+            for entry in entries:
                 if entry.motor not in self.motors:
                     raise ValueError(
                         f"{where}, joint {entry.joint}: no motor type named {entry.motor!r};"
                         f" known: {', '.join(self.motors)}"
                     )
-                if entry.joint in seen:
-                    raise ValueError(f"{where}: joint {entry.joint} is listed twice")
-                seen.add(entry.joint)
+                once(where, entry.joint)
+        for key in ("held", "passive"):
+            for joint in getattr(self, key):
+                once(key, joint)
+        for leg in self.legs:
+            where = f"leg {leg.name}"
+            names = [joint.joint for joint in leg.joints]
             if leg.pair is None:
                 continue
             if leg.pair.linkage not in self.linkages:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from s3n_mjx.errors import UserError
 from s3n_mjx.robot.description import FORMAT, TODO
+from s3n_mjx.robot.preparation import AFLOAT_M
 from s3n_mjx.robot.survey import ActuatorSeen, JointSeen, LegSeen, Survey
+from s3n_mjx.simulation.support import MANY_CONTACTS
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,14 @@ def draft(seen: Survey, out: Path | None = None) -> str:
         f"# Drafted from {seen.file.name} by `python -m s3n_mjx.robot new`. {TODO} stands where",
         "# the file says nothing and a guess would be another robot. SI units: kg m^2, N m, rad.",
         f"format: {FORMAT}",
-        f"name: {_text(seen.name)}",
+        f"name: {_text('_'.join(seen.name.split()))}",
         f"model: {_text(_relative(seen.file, out))}  # MJCF of the serial model, relative to this"
         " file",
         "#closed_chain: FILE.xml  # MJCF of the real mechanism; optional, for eval and validate",
         f"trunk: {_text(seen.trunk or '')}  # body with the free joint",
         *_floor(seen),
         *_home(seen),
+        *_collisions(seen),
         f"torque_delay_ms: {TODO}  # from command to torque; `identify actuator` measures it, 0 for"
         " none",
         "",
@@ -68,7 +72,14 @@ def draft(seen: Survey, out: Path | None = None) -> str:
     name_of = {joint: name for name, (_, driven) in types.items() for joint in driven}
     for leg in seen.legs:
         lines += _leg(leg, name_of)
+    lines += _other_joints(seen)
     return "\n".join(lines) + "\n"
+
+
+def open_questions(seen: Survey) -> list[str]:
+    """Keys that :func:`draft` leaves to be answered, each once."""
+    keys = (line.split("#")[0].partition(":") for line in draft(seen).splitlines())
+    return list(dict.fromkeys(key.strip() for key, _, value in keys if value.strip() == TODO))
 
 
 def _text(value: str) -> str:
@@ -96,13 +107,63 @@ def _home(seen: Survey) -> list[str]:
     if seen.keyframes:
         others = [name for name in seen.keyframes if name != seen.posture]
         note = f"  # or {', '.join(others)}" if others else ""
-        return [f"home_keyframe: {_text(seen.posture)}{note}"]
+        lines = [f"home_keyframe: {_text(seen.posture)}{note}"]
+        gap = min(leg.foot_height for leg in seen.legs)
+        if seen.floors and abs(gap) > AFLOAT_M:
+            side = "above" if gap > 0 else "below"
+            lines.append(
+                f"# There the lowest foot is {1e3 * abs(gap):.0f} mm {side} the floor; the loader"
+                " moves the trunk until it touches."
+            )
+        return lines
     angles = [f"  {_text(joint)}: {TODO}" for leg in seen.legs for joint in leg.joints]
     return [
         "# The posture to stand in, rad; the trunk is set down until the lowest foot touches.",
         "home:",
         *angles,
     ]
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, 96, initial_indent="# ", subsequent_indent="# ")
+
+
+def _collisions(seen: Survey) -> list[str]:
+    if any("collision" in line for line in seen.refused):
+        return [
+            *_comment(
+                f"MJX has {'; '.join(seen.refused)}. `feet`: nothing but feet and floor touch,"
+                " which MJX takes. `all`: once the MJCF is changed."
+            ),
+            f"collisions: {TODO}",
+        ]
+    if (seen.contacts or 0) > MANY_CONTACTS:
+        return [
+            *_comment(
+                f"The MJCF allows {seen.contacts} contacts, which cost more than all else in a"
+                " training. `feet`: nothing but feet and floor touch; `all`: as the MJCF has it."
+            ),
+            f"collisions: {TODO}",
+        ]
+    return ["collisions: all  # as the MJCF has it; or feet: nothing but feet and floor touch"]
+
+
+def _other_joints(seen: Survey) -> list[str]:
+    lines = []
+    if seen.held_joints:
+        lines += [
+            "",
+            "# Driven joints of no leg: welded at home. Those that the policy shall drive go under",
+            "# `controlled`, as {joint, actuator, motor} like those of a leg.",
+            f"held: [{', '.join(_text(name) for name in seen.held_joints)}]",
+        ]
+    if seen.passive_joints:
+        lines += [
+            "",
+            "# Nothing in the file drives these; spring, damper and contact alone move them.",
+            f"passive: [{', '.join(_text(name) for name in seen.passive_joints)}]",
+        ]
+    return lines
 
 
 def _motor_types(
@@ -114,16 +175,22 @@ def _motor_types(
     groups: dict[_MotorType, list[str]] = {}
     for leg in legs:
         for name, driver in zip(leg.joints, leg.actuators, strict=True):
-            actuator, joint = actuators[driver or ""], joints[name]
-            own = actuator.type in ("position", "velocity")
-            motor = _MotorType(
-                # MuJoCo adds an actuator's own armature and damping to the joint's.
-                inertia=joint.armature + actuator.armature or None,
-                damping=joint.damping + actuator.damping,
-                limit=actuator.torque_limit,
-                kp=actuator.kp if actuator.type == "position" else None,
-                kd=actuator.kd if own else None,
-            )
+            joint = joints[name]
+            if driver is None:
+                motor = _MotorType(
+                    joint.armature or None, joint.damping, joint.torque_limit, None, None
+                )
+            else:
+                actuator = actuators[driver]
+                own = actuator.type in ("position", "velocity")
+                motor = _MotorType(
+                    # MuJoCo adds an actuator's own armature and damping to the joint's.
+                    inertia=joint.armature + actuator.armature or None,
+                    damping=joint.damping + actuator.damping,
+                    limit=actuator.torque_limit,
+                    kp=actuator.kp if actuator.type == "position" else None,
+                    kd=actuator.kd if own else None,
+                )
             groups.setdefault(motor, []).append(name)
     leg_words = {word for leg in legs for word in _words(leg.name)}
     named: dict[str, tuple[_MotorType, list[str]]] = {}
@@ -131,7 +198,8 @@ def _motor_types(
         shared = set.intersection(*(set(_words(name)) for name in driven)) - leg_words - {"joint"}
         name = "_".join(word for word in _words(driven[0]) if word in shared)
         if len(driven) == 1 or not name or name in named:
-            name = driven[0] if len(driven) == 1 else f"motor{number}"
+            alone = "drive" if len(groups) == 1 else f"motor{number}"
+            name = driven[0] if len(driven) == 1 else alone
         named[name] = motor, driven
     return named
 
@@ -164,20 +232,25 @@ def _motor(name: str, motor: _MotorType, driven: list[str]) -> list[str]:
 
 
 def _linkages(legs: Iterable[LegSeen]) -> list[str]:
-    pairs = [leg.pair for leg in legs if leg.pair is not None]
+    pairs = [pair for leg in legs for pair in leg.pairs]
     if not pairs:
         return [
-            "# No leg has two parallel joints in a row, so nothing can be coupled.",
+            "# No leg has two parallel joints in a row, so no planar linkage can couple any.",
             "linkages: {}",
         ]
     rows = {pair.absolute_row for pair in pairs}
     return [
-        "# The file cannot tell how the motors drive these pairs. Where each joint has a motor of",
-        "# its own: {}. Where both motors sit at the hip, and the second turns the distal link's",
-        "# absolute angle through a linkage, with the signs of these axes:",
+        *_comment(
+            "The file cannot tell how the motors drive these pairs. Where each joint has a motor of"
+            " its own: {}. Where both motors sit at the hip, and the second turns the distal link's"
+            " absolute angle through a linkage, with the signs of these axes:"
+        ),
         *(f"#   linkage: {{jacobian: [[1.0, 0.0], [{row[0]}, {row[1]}]]}}" for row in sorted(rows)),
-        "# and `pair:` of every leg, below; motors and limits above are then the motors' own; the",
-        "# file has them at the joints. `identify leg` or `identify model` adds the inertia.",
+        *_comment(
+            "and the right `pair:` of every leg, below; motors and limits above are then the"
+            " motors' own; the file has them at the joints. `identify leg` or `identify model` adds"
+            " the inertia."
+        ),
         f"linkages: {TODO}",
     ]
 
@@ -189,14 +262,12 @@ def _leg(leg: LegSeen, motor_of: dict[str, str]) -> list[str]:
         "    joints:",
     ]
     for joint, actuator in zip(leg.joints, leg.actuators, strict=True):
+        driver = f" actuator: {_text(actuator)}," if actuator else ""
+        lines.append(f"      - {{joint: {_text(joint)},{driver} motor: {_text(motor_of[joint])}}}")
+    for pair in leg.pairs:
         lines.append(
-            f"      - {{joint: {_text(joint)}, actuator: {_text(actuator or '')},"
-            f" motor: {_text(motor_of[joint])}}}"
-        )
-    if leg.pair is not None:
-        lines.append(
-            f"    #pair: {{proximal: {_text(leg.pair.proximal)},"
-            f" distal: {_text(leg.pair.distal)}, linkage: linkage}}"
+            f"    #pair: {{proximal: {_text(pair.proximal)},"
+            f" distal: {_text(pair.distal)}, linkage: linkage}}"
         )
     links = ", ".join(_text(link) for link in itertools.islice(leg.links, 1, None))
     lines.append(f"    randomized_links: [{links}]")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from s3n_mjx.evaluation.report import text_table
+from s3n_mjx.robot.draft import open_questions
 from s3n_mjx.robot.survey import ActuatorSeen, JointSeen, LegSeen, Survey
+from s3n_mjx.simulation.support import MANY_CONTACTS
+
+FEET_ALONE = "with `collisions: feet` in the description nothing but feet and floor touch"
 
 
 def as_text(survey: Survey) -> str:
@@ -12,12 +16,15 @@ def as_text(survey: Survey) -> str:
     paragraphs.append(_mjx(survey))
     for title, lines in (
         ("looks like a mistake", survey.doubtful),
-        ("missing for a robot description", survey.missing),
+        ("in the way of a robot description", survey.missing),
     ):
         if lines:
             paragraphs.append("\n".join([f"{title}:", *(f"  {line}" for line in lines)]))
-    if not (survey.missing or survey.refused):
-        paragraphs.append("nothing is missing for a robot description")
+    if not survey.missing:
+        paragraphs.append(
+            "`robot new` writes a description of it, and asks for what the file cannot tell:"
+            f" {', '.join(open_questions(survey))}"
+        )
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
 
 
@@ -75,11 +82,11 @@ def _leg_lines(leg: LegSeen) -> list[str]:
         f"leg {leg.name}: {', '.join(leg.joints)}; foot {leg.foot} ({leg.foot_type}),"
         f" lowest point at {leg.foot_height:+.3f} m"
     ]
-    if leg.pair is not None:
-        kind = "parallel" if leg.pair.parallel else "antiparallel"
-        row = ", ".join(f"{x:g}" for x in leg.pair.absolute_row)
+    for pair in leg.pairs:
+        kind = "parallel" if pair.parallel else "antiparallel"
+        row = ", ".join(f"{x:g}" for x in pair.absolute_row)
         lines.append(
-            f"  {leg.pair.proximal} and {leg.pair.distal} are {kind}: a linkage whose second motor"
+            f"  {pair.proximal} and {pair.distal} are {kind}: a linkage whose second motor"
             f" turns the distal link's absolute angle has the Jacobian [[1, 0], [{row}]]"
         )
     return lines
@@ -87,13 +94,15 @@ def _leg_lines(leg: LegSeen) -> list[str]:
 
 def _legs(survey: Survey) -> str:
     lines = [line for leg in survey.legs for line in _leg_lines(leg)]
-    if any(leg.pair for leg in survey.legs):
+    if any(leg.pairs for leg in survey.legs):
         lines.append(
             "whether a pair shares a linkage at all the file cannot tell; where each joint has a"
             " motor of its own the Jacobian is the identity, and the pair is left out"
         )
-    if survey.other_joints:
-        lines.append(f"joints of no leg: {', '.join(survey.other_joints)}")
+    if survey.held_joints:
+        lines.append(f"driven joints of no leg: {', '.join(survey.held_joints)}")
+    if survey.passive_joints:
+        lines.append(f"joints that nothing drives: {', '.join(survey.passive_joints)}")
     return "\n".join(lines)
 
 
@@ -119,16 +128,16 @@ def _actuators(survey: Survey) -> str:
 
 def _mjx(survey: Survey) -> str:
     lines = [f"MJX refuses it: {line}" for line in survey.refused]
-    lines += [f"MJX drops without a word: {line}" for line in survey.dropped]
+    if any("collision" in line for line in survey.refused):
+        lines.append(f"  {FEET_ALONE}")
+    lines += [
+        f"MJX drops without a word, and the loader moves to the joint: {line}"
+        for line in survey.converted
+    ]
     if survey.contacts is not None:
         lines.append(f"MJX takes it, with up to {survey.contacts} contacts in an environment")
         if survey.contacts > MANY_CONTACTS:
             lines.append(
-                f"  beyond {MANY_CONTACTS} they cost more than everything else; leave feet and"
-                " trunk alone with the floor (contype, conaffinity)"
+                f"  beyond {MANY_CONTACTS} they cost more than everything else; {FEET_ALONE}"
             )
     return "\n".join(lines)
-
-
-# Four feet and a box of a trunk make 12; each contact is four constraint rows and more.
-MANY_CONTACTS = 24

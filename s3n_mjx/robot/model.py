@@ -6,7 +6,6 @@ said here, before anything is simulated.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +16,21 @@ from numpy.typing import NDArray
 
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import HarmonicMatrix, parallel_inertia
-from s3n_mjx.robot.description import Leg, LegJoint, RobotDescription, load_description
-from s3n_mjx.robot.geometry import lowest_point
-from s3n_mjx.robot.names import name_everything
+from s3n_mjx.robot.actuators import drives_joint
+from s3n_mjx.robot.description import LegJoint, RobotDescription, load_description
+from s3n_mjx.robot.preparation import (
+    ADDED_FLOOR,
+    ADDED_HOME,
+    Prepared,
+    choices,
+    compiled,
+    prepare,
+)
 
 # The fit of the serial link inertia is exact for a planar pair; this leaves room for rounding
 # in MuJoCo's mass matrix and for axes that a CAD export turned by a hundredth of a degree.
 _FIT_TOLERANCE = 1e-6
 _PARALLEL = 0.999
-# Names of what a bare robot is given.
-ADDED_FLOOR = "s3n_floor"
-ADDED_HOME = "s3n_home"
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +70,8 @@ class Robot:
     kd: NDArray[np.float64]  # (nu,) N m s/rad, actuator coordinates
     pairs: tuple[ResolvedPair, ...]
     home_qpos: NDArray[np.float64]  # (nq,)
+    held: dict[str, float]  # welded joints of the MJCF, and at what, rad or m
+    lifted: float  # m, how far the home keyframe's trunk was moved to set the feet on the floor
 
     @property
     def feet(self) -> tuple[str, ...]:
@@ -103,9 +108,8 @@ def load_robot(path: str | Path) -> Robot:
     if not model.is_file():
         raise UserError(f"{model}: no such MJCF file (key `model` of {path})")
     spec = load_spec(model)
-    name_everything(spec)
-    complete(spec, description, path)
-    return resolve(description, spec, path)
+    prepared = prepare(spec, description, path)
+    return resolve(description, spec, path, prepared)
 
 
 def load_spec(path: Path) -> mujoco.MjSpec:
@@ -124,123 +128,22 @@ def load_spec(path: Path) -> mujoco.MjSpec:
         raise UserError(f"{path}: not a valid MJCF ({' '.join(str(error).split())})") from None
 
 
-def _choices(name: str, known: Iterable[str]) -> str:
-    known = [k for k in known if k]
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
-    return f"the MJCF has: {shown or 'none with a name'}"
-
-
-def complete(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> None:
-    """Add what the MJCF of a bare robot lacks: floor and home keyframe.
-
-    Args:
-        spec: changed in place; every element has a name.
-        description: names no floor, or no keyframe, where the MJCF has none.
-        path: of the description, for messages.
-
-    Raises:
-        UserError: it has a floor that the description does not name, or `home` names no hinge.
-    """
-    if description.floor is None:
-        _add_floor(spec, description, path)
-    if description.home_keyframe is None:
-        _add_home(spec, description, path)
-
-
-def _add_floor(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> None:
-    touching = 0
-    for geom in spec.geoms:
-        if _never_moves(geom.parent) and (geom.contype or geom.conaffinity):
-            raise UserError(
-                f"{path}: floor: missing, and {description.model} has a geom {geom.name!r} in the"
-                " world that feet can touch; name the floor"
-            )
-        touching |= geom.contype | geom.conaffinity
-    if spec.geom(ADDED_FLOOR) is not None:
-        raise UserError(
-            f"{path}: floor: {description.model} already has a geom {ADDED_FLOOR!r}; name the floor"
-        )
-    spec.worldbody.add_geom(
-        name=ADDED_FLOOR,
-        type=mujoco.mjtGeom.mjGEOM_PLANE,
-        size=[0.0, 0.0, 0.05],  # without end
-        contype=touching,  # everything that can touch anything touches it
-        conaffinity=touching,
-        rgba=[0.6, 0.65, 0.7, 1.0],
-    )
-
-
-def _never_moves(body) -> bool:
-    """Whether no joint is between the world and ``body``, of an MjSpec."""
-    while body.name != "world":
-        if body.joints:
-            return False
-        body = body.parent
-    return True
-
-
-def _add_home(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> None:
-    try:
-        model = spec.compile()
-    except ValueError as error:
-        raise UserError(
-            f"{path}: {description.model} does not compile ({' '.join(str(error).split())})"
-        ) from None
-    data = mujoco.MjData(model)
-    hinges = {
-        model.joint(i).name: i
-        for i in range(model.njnt)
-        if model.jnt_type[i] == mujoco.mjtJoint.mjJNT_HINGE
-    }
-    for name, angle in description.home.items():
-        if name not in hinges:
-            raise UserError(f"{path}: home: no hinge named {name!r}; {_choices(name, hinges)}")
-        low, high = model.jnt_range[hinges[name]]
-        if model.jnt_limited[hinges[name]] and not low - 1e-6 <= angle <= high + 1e-6:
-            raise UserError(
-                f"{path}: home: {name} at {angle:g} rad is outside its range,"
-                f" {low:.4g} to {high:.4g} rad"
-            )
-        data.qpos[model.jnt_qposadr[hinges[name]]] = angle
-    mujoco.mj_kinematics(model, data)
-    feet = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, g.foot) for g in description.legs]
-    floor = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, description.floor or ADDED_FLOOR)
-    trunk = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, description.trunk)
-    # Names that are wrong here are said by `resolve`, with what may have been meant.
-    if min(*feet, floor, trunk) >= 0 and model.body_dofnum[trunk] == 6:
-        if model.geom_type[floor] != mujoco.mjtGeom.mjGEOM_PLANE:
-            raise UserError(
-                f"{path}: home: the trunk can be set down on a plane alone, and floor"
-                f" {description.floor!r} is none; add a keyframe to {description.model} and name"
-                " it as `home_keyframe`"
-            )
-        lowest = min(lowest_point(model, data, foot) for foot in feet)
-        height = model.jnt_qposadr[model.body_jntadr[trunk]] + 2
-        data.qpos[height] += data.geom_xpos[floor, 2] - lowest
-    spec.add_key(name=ADDED_HOME, qpos=data.qpos)
-
-
-def resolve(description: RobotDescription, spec: mujoco.MjSpec, path: Path) -> Robot:
+def resolve(
+    description: RobotDescription, spec: mujoco.MjSpec, path: Path, prepared: Prepared
+) -> Robot:
     """Match names, check axes, fit the serial link inertia.
 
     Args:
         description: contents of the robot description.
-        spec: the serial tree, as :func:`complete` leaves it; not changed.
+        spec: the serial tree, as :func:`~s3n_mjx.robot.preparation.prepare` leaves it; not
+            changed.
         path: where the description came from, for messages.
+        prepared: what that told.
 
     Raises:
         UserError: as :func:`load_robot`.
     """
-    try:
-        model = spec.compile()
-    except ValueError as error:
-        raise UserError(
-            f"{path}: {description.model} does not compile ({' '.join(str(error).split())})"
-        ) from None
-    _refuse_unsupported(model, path)
+    model = compiled(spec, description, path)
 
     def need(kind: mujoco.mjtObj, name: str, key: str, known: Iterable[str]) -> int:
         found = mujoco.mj_name2id(model, kind, name)
@@ -248,7 +151,7 @@ def resolve(description: RobotDescription, spec: mujoco.MjSpec, path: Path) -> R
             label = kind.name.removeprefix("mjOBJ_").lower()
             raise UserError(
                 f"{path}: {key}: no {label} named {name!r} in {description.model};"
-                f" {_choices(name, known)}"
+                f" {choices(name, known)}"
             )
         return found
 
@@ -256,10 +159,9 @@ def resolve(description: RobotDescription, spec: mujoco.MjSpec, path: Path) -> R
     body_names = [model.body(i).name for i in range(model.nbody)]
     geom_names = [model.geom(i).name for i in range(model.ngeom)]
     trunk = need(obj.mjOBJ_BODY, description.trunk, "trunk", body_names)
-    if model.body_dofnum[trunk] != 6:
-        raise UserError(f"{path}: trunk: body {description.trunk!r} has no free joint; add one")
+    _check_trunk(model, trunk, path)
     floor = description.floor or ADDED_FLOOR
-    need(obj.mjOBJ_GEOM, floor, "floor", geom_names)
+    floor_id = need(obj.mjOBJ_GEOM, floor, "floor", geom_names)
     key = need(
         obj.mjOBJ_KEY,
         description.home_keyframe or ADDED_HOME,
@@ -267,41 +169,40 @@ def resolve(description: RobotDescription, spec: mujoco.MjSpec, path: Path) -> R
         [model.key(i).name for i in range(model.nkey)],
     )
 
-    entries: list[tuple[Leg, LegJoint]] = []
-    joint_ids: list[int] = []
-    for leg in description.legs:
-        where = f"leg {leg.name}"
-        need(obj.mjOBJ_GEOM, leg.foot, f"{where}: foot", geom_names)
-        for link in leg.randomized_links:
-            need(obj.mjOBJ_BODY, link, f"{where}: randomized_links", body_names)
-        for entry in leg.joints:
-            joint = need(
-                obj.mjOBJ_JOINT,
-                entry.joint,
-                f"{where}: joint",
-                [model.joint(i).name for i in range(model.njnt)],
-            )
+    joint_names = [model.joint(i).name for i in range(model.njnt)]
+    actuator_names = [model.actuator(i).name for i in range(model.nu)]
+
+    def driven_joint(where: str, entry: LegJoint) -> int:
+        joint = need(obj.mjOBJ_JOINT, entry.joint, f"{where}: joint", joint_names)
+        if model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_HINGE:
+            raise UserError(f"{path}: {where}: joint {entry.joint!r} is not a hinge")
+        if entry.actuator is not None:
             actuator = need(
                 obj.mjOBJ_ACTUATOR,
                 entry.actuator,
                 f"{where}: actuator of {entry.joint}",
-                [model.actuator(i).name for i in range(model.nu)],
+                actuator_names,
             )
-            if model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_HINGE:
-                raise UserError(f"{path}: {where}: joint {entry.joint!r} is not a hinge")
-            if (
-                model.actuator_trntype[actuator] != mujoco.mjtTrn.mjTRN_JOINT
-                or model.actuator_trnid[actuator, 0] != joint
-            ):
+            if not drives_joint(model, actuator, joint):
                 raise UserError(
                     f"{path}: {where}: actuator {entry.actuator!r} does not drive joint"
                     f" {entry.joint!r} in {description.model}"
                 )
-            entries.append((leg, entry))
-            joint_ids.append(joint)
+        return joint
 
-    names = [entry.joint for _, entry in entries]
-    motors = [description.motors[entry.motor] for _, entry in entries]
+    joint_ids: list[int] = []
+    for leg in description.legs:
+        where = f"leg {leg.name}"
+        foot = need(obj.mjOBJ_GEOM, leg.foot, f"{where}: foot", geom_names)
+        _check_touch(model, foot, floor_id, f"{path}: {where}: foot")
+        for link in leg.randomized_links:
+            need(obj.mjOBJ_BODY, link, f"{where}: randomized_links", body_names)
+        joint_ids += [driven_joint(where, entry) for entry in leg.joints]
+    joint_ids += [driven_joint("controlled", entry) for entry in description.controlled]
+    _check_actuators(model, description, path)
+
+    names = [entry.joint for entry in description.driven]
+    motors = [description.motors[entry.motor] for entry in description.driven]
     actuator_map = np.eye(len(names))
     pairs = []
     for leg in description.legs:
@@ -354,27 +255,62 @@ def resolve(description: RobotDescription, spec: mujoco.MjSpec, path: Path) -> R
         kd=np.array([m.kd for m in motors]),
         pairs=tuple(pairs),
         home_qpos=model.key_qpos[key].copy(),
+        held=prepared.held,
+        lifted=prepared.lifted,
     )
 
 
-def _refuse_unsupported(model: mujoco.MjModel, path: Path) -> None:
-    loops = [
-        model.equality(i).name or f"equality {i}"
-        for i in range(model.neq)
-        if mujoco.mjtEq(model.eq_type[i]) in (mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD)
-    ]
-    if loops:
-        raise UserError(
-            f"{path}: the MJCF is not a serial tree: closed by {', '.join(loops)};"
-            " give the serial model here and this one as `closed_chain`"
-        )
-    # MJX 3.17 ignores these two without a word, C MuJoCo does not.
-    for i in range(model.nu):
-        if np.any(model.actuator_armature[i]) or np.any(model.actuator_damping[i]):
+def _check_trunk(model: mujoco.MjModel, trunk: int, path: Path) -> None:
+    """A free joint and nothing else, first in qpos, and nothing that slows its flight."""
+    name = model.body(trunk).name
+    joint = model.body_jntadr[trunk]
+    free = mujoco.mjtJoint.mjJNT_FREE
+    if model.body_jntnum[trunk] != 1 or model.jnt_type[joint] != free:
+        raise UserError(f"{path}: trunk: body {name!r} has no free joint; add one")
+    dofs = slice(model.jnt_dofadr[joint], model.jnt_dofadr[joint] + 6)
+    for what in ("armature", "damping", "frictionloss"):
+        value = getattr(model, f"dof_{what}")[dofs].max()
+        if value > 0:
             raise UserError(
-                f"{path}: actuator {model.actuator(i).name!r} has armature or damping of its own,"
-                " which MJX drops silently; state the motor in the robot description and remove"
-                " both from the MJCF"
+                f"{path}: trunk: the free joint of {name!r} has {what} {value:g}, as if the robot"
+                " moved in honey; write it as <freejoint/>, which takes no defaults"
+            )
+
+
+def _check_touch(model: mujoco.MjModel, foot: int, floor: int, where: str) -> None:
+    """Foot and floor must be able to collide, by their bits or as a stated pair."""
+    bits = (
+        model.geom_contype[foot] & model.geom_conaffinity[floor]
+        or model.geom_contype[floor] & model.geom_conaffinity[foot]
+    )
+    pairs = zip(model.pair_geom1, model.pair_geom2, strict=True)
+    if not bits and not any({foot, floor} == {int(a), int(b)} for a, b in pairs):
+        raise UserError(
+            f"{where}: geom {model.geom(foot).name!r} cannot touch floor"
+            f" {model.geom(floor).name!r}; correct their contype and conaffinity, or name the geom"
+            " that does"
+        )
+
+
+def _check_actuators(model: mujoco.MjModel, description: RobotDescription, path: Path) -> None:
+    """All of the MJCF's are replaced, so each must be one that the description stands in for."""
+    named = {entry.joint: entry.actuator for entry in description.driven}
+    for actuator in range(model.nu):
+        name = model.actuator(actuator).name
+        joint = model.actuator_trnid[actuator, 0]
+        on_joint = drives_joint(model, actuator, joint)
+        target = model.joint(joint).name if on_joint else None
+        if target is None or target not in named:
+            what = f"joint {target}, which is passive" if target else "no joint"
+            way = "list that under `controlled` or `held`" if target else "take it out of the MJCF"
+            raise UserError(
+                f"{path}: actuator {name!r} of {description.model} drives {what}, and S3N's control"
+                f" loop would leave it out; {way}"
+            )
+        if named[target] not in (None, name):
+            raise UserError(
+                f"{path}: joint {target} is driven by {named[target]!r} and by {name!r}, too, in"
+                f" {description.model}, and the latter would be left out; take it out of the MJCF"
             )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from s3n_mjx.errors import UserError
 from s3n_mjx.robot.model import ResolvedPair, Robot
+from s3n_mjx.robot.weld import weld
 
 
 def clamp(spec: mujoco.MjSpec, movable: Set[str], angles: Mapping[str, float]) -> None:
@@ -33,11 +34,9 @@ def clamp(spec: mujoco.MjSpec, movable: Set[str], angles: Mapping[str, float]) -
         if joint.name in movable:
             continue
         if joint.name in angles and joint.type == mujoco.mjtJoint.mjJNT_HINGE:
-            compiled = model.joint(joint.name)
-            turn = angles[joint.name] - float(model.qpos0[compiled.qposadr[0]])
-            if turn:
-                _turn(joint.parent, model, compiled, turn)
-        spec.delete(joint)
+            weld(spec, model, joint.name, angles[joint.name])
+        else:
+            spec.delete(joint)
 
 
 def drop_idle_loops(spec: mujoco.MjSpec) -> None:
@@ -56,20 +55,6 @@ def _is_static(model: mujoco.MjModel, equality: int) -> bool:
     elif kind != int(mujoco.mjtObj.mjOBJ_BODY):
         return False
     return all(model.body_weldid[i] == 0 for i in ids if i >= 0)
-
-
-def _turn(body, model: mujoco.MjModel, joint, angle: float) -> None:
-    """Pose of ``body`` with its hinge turned by ``angle`` rad, as its new rest pose."""
-    rotation, quaternion, anchor = np.zeros(4), np.zeros(4), np.zeros(3)
-    mujoco.mju_axisAngle2Quat(rotation, model.jnt_axis[joint.id], angle)
-    at_rest = model.body_quat[model.jnt_bodyid[joint.id]]
-    mujoco.mju_rotVecQuat(anchor, model.jnt_pos[joint.id], rotation)
-    moved = np.zeros(3)
-    mujoco.mju_rotVecQuat(moved, model.jnt_pos[joint.id] - anchor, at_rest)
-    mujoco.mju_mulQuat(quaternion, at_rest, rotation)
-    body.pos = model.body_pos[model.jnt_bodyid[joint.id]] + moved
-    body.quat = quaternion
-    body.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
 
 
 def pair_of(robot: Robot, leg: str | None) -> ResolvedPair:

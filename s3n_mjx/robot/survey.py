@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from s3n_mjx.errors import UserError
 from s3n_mjx.robot.geometry import lowest_point
 from s3n_mjx.robot.model import load_spec
 from s3n_mjx.robot.names import name_everything
+from s3n_mjx.simulation.support import contact_count, impossible_collisions
+
+from mujoco import mjx  # isort: skip - after what silences it
 
 # A chain is a leg if it ends within this share of the robot's height from its lowest point.
 _NEAR_THE_FLOOR = 0.25
@@ -59,8 +63,8 @@ class ActuatorSeen:
     kp: float  # N m/rad, built in
     kd: float  # N m s/rad, built in
     torque_limit: float | None  # N m
-    armature: float  # of its own, which MJX drops
-    damping: float
+    armature: float  # kg m^2, of its own, at the joint; MJX drops it, the loader converts it
+    damping: float  # N m s/rad, likewise
 
 
 @dataclass(frozen=True)
@@ -82,13 +86,13 @@ class LegSeen:
     """A chain from the trunk to the floor."""
 
     name: str
-    joints: tuple[str, ...]
-    actuators: tuple[str | None, ...]  # of each joint
+    joints: tuple[str, ...]  # driven ones, from the trunk outwards
+    actuators: tuple[str | None, ...]  # of each joint; None in a file without actuators
     links: tuple[str, ...]  # bodies
     foot: str  # geom
     foot_type: str
-    foot_height: float  # m, of its lowest point at the posture
-    pair: PairSeen | None
+    foot_height: float  # m, of its lowest point at the posture, above the floor if that is a plane
+    pairs: tuple[PairSeen, ...]  # neighbours that a planar linkage could couple
 
 
 @dataclass(frozen=True)
@@ -101,11 +105,12 @@ class Survey:
         posture: where axes and heights were read: a keyframe, or "qpos0".
         mass: kg, all of it.
         trunk: body of the free joint, or None.
-        other_joints: those of no leg, the free one left out.
+        held_joints: driven ones of no leg.
+        passive_joints: those that nothing drives, in legs or elsewhere; the free one left out.
         floors: geoms of the world that feet can touch.
         loops: equalities that close kinematic loops.
         refused: why MJX takes the file not, a line each.
-        dropped: what MJX would ignore without a word.
+        converted: what MJX would drop without a word, and the loader keeps.
         contacts: most contacts of an environment in MJX, or None where it refuses.
         doubtful: what looks like a mistake in the file.
         missing: what a description cannot do without, with the way out. (Floor and keyframe it
@@ -120,13 +125,14 @@ class Survey:
     trunk: str | None
     joints: tuple[JointSeen, ...]
     legs: tuple[LegSeen, ...]
-    other_joints: tuple[str, ...]
+    held_joints: tuple[str, ...]
+    passive_joints: tuple[str, ...]
     actuators: tuple[ActuatorSeen, ...]
     floors: tuple[str, ...]
     keyframes: tuple[str, ...]
     loops: tuple[str, ...]
     refused: tuple[str, ...]
-    dropped: tuple[str, ...]
+    converted: tuple[str, ...]
     contacts: int | None
     doubtful: tuple[str, ...]
     missing: tuple[str, ...]
@@ -157,6 +163,8 @@ def survey(path: Path) -> Survey:
     legs = _legs(model, data, trunk, actuators)
     in_legs = {joint for leg in legs for joint in leg.joints}
     joints = tuple(_joint(model, data, i) for i in range(model.njnt))
+    others = [j.name for j in joints if j.type != "free" and j.name not in in_legs]
+    driven = {a.joint for a in actuators}
     floors = tuple(
         model.geom(i).name
         for i in range(model.ngeom)
@@ -177,20 +185,21 @@ def survey(path: Path) -> Survey:
         trunk=None if trunk is None else model.body(trunk).name,
         joints=joints,
         legs=legs,
-        other_joints=tuple(j.name for j in joints if j.type != "free" and j.name not in in_legs),
+        held_joints=tuple(j for j in others if j in driven),
+        passive_joints=tuple(j for j in others if j not in driven),
         actuators=actuators,
         floors=floors,
         keyframes=keyframes,
         loops=loops,
         refused=refused,
-        dropped=tuple(
-            f"actuator {a.name}: {what} of its own ({value:g})"
+        converted=tuple(
+            f"actuator {a.name}: {what} of its own ({value:g} at the joint)"
             for a in actuators
             for what, value in (("armature", a.armature), ("damping", a.damping))
             if value
         ),
         contacts=contacts,
-        doubtful=tuple(_doubtful(joints)),
+        doubtful=tuple(_doubtful(model, joints, actuators)),
         missing=tuple(_missing(trunk, legs, actuators, loops)),
     )
 
@@ -269,8 +278,8 @@ def _actuator(model: mujoco.MjModel, actuator: int) -> ActuatorSeen:
         kp=float(kp) * gear**2,
         kd=float(kd) * gear**2,
         torque_limit=float(min(limits)) if limits else None,
-        armature=float(np.max(model.actuator_armature[actuator])),
-        damping=float(np.max(model.actuator_damping[actuator])),
+        armature=float(np.max(model.actuator_armature[actuator])) * gear**2,
+        damping=float(np.max(model.actuator_damping[actuator])) * gear**2,
     )
 
 
@@ -312,6 +321,7 @@ def _legs(
     # A joint that several of them go through is a waist, and no leg's.
     through = Counter(joint for chain in feet for joint in chain)
     drivers = {a.joint: a.name for a in actuators if a.joint is not None}
+    level = _plane_height(model, data)
     legs = []
     for chain, foot in feet.items():
         hinges = [
@@ -319,6 +329,9 @@ def _legs(
         ]
         if len(hinges) < 2:
             continue
+        driven = [j for j in hinges if model.joint(j).name in drivers]
+        if len(driven) > 1:  # the others are sprung toes and the like
+            hinges = driven
         names = [model.joint(j).name for j in hinges]
         bodies = list(dict.fromkeys(int(model.jnt_bodyid[j]) for j in hinges))
         legs.append(
@@ -331,11 +344,20 @@ def _legs(
                 foot_type=mujoco.mjtGeom(model.geom_type[foot])
                 .name.removeprefix("mjGEOM_")
                 .lower(),
-                foot_height=heights[foot],
-                pair=_pair(model, data, hinges, drivers),
+                foot_height=heights[foot] - level,
+                pairs=tuple(_pairs(model, data, chain, hinges)),
             )
         )
     return tuple(_with_distinct_names(legs))
+
+
+def _plane_height(model: mujoco.MjModel, data: mujoco.MjData) -> float:
+    """Of the first plane of the world that can be touched, m; 0 without one."""
+    for geom in range(model.ngeom):
+        plane = model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_PLANE
+        if plane and model.body_weldid[model.geom_bodyid[geom]] == 0 and _collides(model, geom):
+            return float(data.geom_xpos[geom, 2])
+    return 0.0
 
 
 def _chain(model: mujoco.MjModel, trunk: int, body: int) -> tuple[int, ...]:
@@ -348,19 +370,14 @@ def _chain(model: mujoco.MjModel, trunk: int, body: int) -> tuple[int, ...]:
     return tuple(joints) if body == trunk else ()
 
 
-def _pair(
-    model: mujoco.MjModel, data: mujoco.MjData, hinges: list[int], drivers: dict[str, str]
-) -> PairSeen | None:
-    """The last two driven hinges, if they are neighbours and parallel: what two motors could
-    share."""
-    driven = [i for i, joint in enumerate(hinges) if model.joint(joint).name in drivers]
-    if len(driven) < 2 or driven[-1] != driven[-2] + 1:
-        return None
-    proximal, distal = hinges[driven[-2]], hinges[driven[-1]]
-    cosine = float(data.xaxis[proximal] @ data.xaxis[distal])
-    if abs(cosine) < _PARALLEL:
-        return None
-    return PairSeen(model.joint(proximal).name, model.joint(distal).name, cosine > 0)
+def _pairs(
+    model: mujoco.MjModel, data: mujoco.MjData, chain: tuple[int, ...], hinges: list[int]
+) -> Iterator[PairSeen]:
+    """Driven hinges that follow each other and are parallel: what two motors could share."""
+    for proximal, distal in itertools.pairwise(hinges):
+        cosine = float(data.xaxis[proximal] @ data.xaxis[distal])
+        if chain.index(distal) == chain.index(proximal) + 1 and abs(cosine) > _PARALLEL:
+            yield PairSeen(model.joint(proximal).name, model.joint(distal).name, cosine > 0)
 
 
 def _leg_name(joints: list[str]) -> str:
@@ -384,25 +401,9 @@ def _with_distinct_names(legs: list[LegSeen]) -> list[LegSeen]:
 
 def _mjx(model: mujoco.MjModel) -> tuple[tuple[str, ...], int | None]:
     """What MJX says of the model, its geom types put back into geoms; most contacts it makes."""
-    from mujoco import mjx
-    from mujoco.mjx._src import collision_driver  # which geoms it cannot collide, mjx 3.17
-
-    refused: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for first, second, _ in collision_driver.geom_pairs(model):
-        types = model.geom_type[first], model.geom_type[second]
-        if not collision_driver.has_collision_fn(*types):
-            kinds = tuple(mujoco.mjtGeom(t).name.removeprefix("mjGEOM_").lower() for t in types)
-            names = model.geom(first).name, model.geom(second).name
-            refused.setdefault((kinds[0], kinds[1]), []).append(names)
+    refused = impossible_collisions(model)
     if refused:
-        return tuple(
-            f"no collision of {first} with {second} ({len(pairs)} pairs: "
-            + ", ".join(f"{a} and {b}" for a, b in itertools.islice(pairs, 3))
-            + (", ..." if len(pairs) > 3 else "")
-            + "); make one of them a capsule, box or mesh, or keep them apart with"
-            " contype and conaffinity"
-            for (first, second), pairs in refused.items()
-        ), None
+        return refused, None
     try:
         # With the solver and the integrator that training sets.
         model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
@@ -410,28 +411,45 @@ def _mjx(model: mujoco.MjModel) -> tuple[tuple[str, ...], int | None]:
         mjx.put_model(model, impl="jax")
     except NotImplementedError as error:
         return (str(error),), None
-    return (), len(collision_driver.make_condim(model))
+    return (), contact_count(model)
 
 
-def _doubtful(joints: tuple[JointSeen, ...]) -> list[str]:
-    found = []
+def _doubtful(
+    model: mujoco.MjModel, joints: tuple[JointSeen, ...], actuators: tuple[ActuatorSeen, ...]
+) -> Iterator[str]:
     degrees = [
         j.name
         for j in joints
         if j.type == "hinge" and j.range and max(map(abs, j.range)) > 2.5 * 2.0 * np.pi
     ]
     if degrees:
-        found.append(
+        yield (
             f"range of {', '.join(degrees)} is beyond 2 turns: degrees under"
             ' <compiler angle="radian"/>?'
         )
     free = [j.name for j in joints if j.type == "free" and (j.armature or j.damping)]
     if free:
-        found.append(
+        yield (
             f"free joint {', '.join(free)} has armature or damping, as if the trunk moved in"
-            " honey: a default class that reaches it?"
+            " honey: a default class that reaches it? write it as <freejoint/>"
         )
-    return found
+    lopsided = [
+        actuator.name
+        for i, actuator in enumerate(actuators)
+        for limited, bounds in (
+            (model.actuator_forcelimited[i], model.actuator_forcerange[i]),
+            (
+                model.actuator_ctrllimited[i] and actuator.type == "torque",
+                model.actuator_ctrlrange[i],
+            ),
+        )
+        if limited and not np.isclose(-bounds[0], bounds[1])
+    ]
+    if lopsided:
+        yield (
+            f"torque limits of {', '.join(dict.fromkeys(lopsided))} are not alike to both sides;"
+            " the larger one is shown"
+        )
 
 
 def _missing(
@@ -449,10 +467,16 @@ def _missing(
     if trunk is None:
         missing.append("a free joint: the trunk's body needs one")
     elif not legs:
-        missing.append("legs: no chain of two hinges or more ends near the lowest point")
+        missing.append("legs: no chain of two driven hinges or more ends near the lowest point")
+    other = [a.name for a in actuators if a.joint is None]
+    if other:
+        missing.append(
+            f"a joint for actuator {', '.join(other)}: what drives a tendon, a site or a body S3N's"
+            " control loop cannot stand in for; take it out of the MJCF"
+        )
     for leg in legs:
         idle = [j for j, a in zip(leg.joints, leg.actuators, strict=True) if a is None]
-        if idle:
+        if idle and actuators:
             missing.append(f"an actuator for {', '.join(idle)} of leg {leg.name}")
         for joint in leg.joints:
             drivers = [a.name for a in actuators if a.joint == joint]

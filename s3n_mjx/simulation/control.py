@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 from flax import struct
 from mujoco import mjx
@@ -24,6 +25,7 @@ from s3n_mjx.simulation.contact import body_contact, foot_forces
 from s3n_mjx.simulation.injection import NormalizedModel
 from s3n_mjx.simulation.neglected import BaseCoupling, LinkGravity, VelocityTerms
 from s3n_mjx.simulation.standing import standing_target
+from s3n_mjx.simulation.support import impossible_collisions
 
 
 def full_precision(function):
@@ -80,6 +82,16 @@ def delay_weights(delay_s: float, timestep_s: float, timing: Timing) -> NDArray[
     if steps > whole:
         weights[whole + 1] = steps - whole
     return weights
+
+
+def _refusal(model: mujoco.MjModel, error: NotImplementedError) -> str:
+    geoms = impossible_collisions(model)
+    if not geoms:
+        return f"MJX cannot simulate this model: {error}"
+    return (
+        f"MJX has {'; '.join(geoms)}; write `collisions: feet` into the description, so that"
+        " nothing but feet and floor touch, or make one geom of each pair a capsule, box or mesh"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +157,7 @@ class Simulation:
         try:
             self.model: mjx.Model = mjx.put_model(normalized.tree, impl="jax")
         except NotImplementedError as error:
-            raise UserError(f"{robot.path}: MJX cannot simulate this model: {error}") from None
+            raise UserError(f"{robot.path}: {_refusal(normalized.tree, error)}") from None
         if config.base_coupling and mjx.is_sparse(self.model):
             raise UserError(
                 f"{robot.path}: --base-coupling needs MJX's dense mass matrix; set"

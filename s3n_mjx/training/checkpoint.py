@@ -87,8 +87,9 @@ def save_robot(robot: Robot, folder: Path) -> dict[str, str]:
             renamed[key] = f"{key}.xml"
             shutil.copyfile(source, folder / renamed[key])
     contents = to_plain(dataclasses.replace(robot.description, **renamed))
-    for key in ("home", "identified"):
-        if not contents[key]:
+    default = {"collisions": "all"}
+    for key in ("controlled", "held", "passive", "collisions", "home", "identified"):
+        if not contents[key] or contents[key] == default.get(key):
             # The file of a robot without it stays what it was, so that older runs can go on.
             del contents[key]
     (folder / "robot.yaml").write_text(yaml.safe_dump(contents, sort_keys=False, width=100))

@@ -114,8 +114,7 @@ def read_leg_logs(paths: Sequence[Path], robot: Robot, pair: ResolvedPair) -> li
 def _read(path: Path, robot: Robot, pair: ResolvedPair) -> LegLog:
     limits = {
         entry.joint: robot.description.motors[entry.motor].torque_limit
-        for leg in robot.description.legs
-        for entry in leg.joints
+        for entry in robot.description.driven
     }
     wanted = [robot.joints[pair.proximal], robot.joints[pair.distal]]
     names = _joints_of(path, limits, wanted, robot, pair)
