@@ -21,6 +21,7 @@ from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
 from s3n_mjx.cli import parse_arguments, python_command, run
 from s3n_mjx.config_files import to_plain
 from s3n_mjx.errors import UserError
+from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training import run as runs
 from s3n_mjx.training.config import (
     RUNS,
@@ -124,9 +125,12 @@ def main(args: Sequence[str]) -> None:
         print("preset cpu (no accelerator was found; --preset paper for the full training)")
     check_batching(config.ppo, jax.local_device_count())
     env = runs.make_env(config, start.checkpoint.robot if start.checkpoint else None)
+    checkpoints.check_saveable(env.robot)
     loggers: list[Logger] = []
     if options.wandb:
         loggers.append(WeightsAndBiases(folder.name, to_plain(config)))
+    if not env.robot.pairs and config.simulation.variant.startswith("s3n"):
+        print(f"no leg has a `pair`, so {config.simulation.variant} adds nothing to kin_only")
     print(
         f"stability margin rho = {env.stability_margin:.3f} (lagged terms settle below 1)"
         if env.normalized.uses_lag

@@ -256,9 +256,7 @@ def test_a_bare_robot_is_set_down_on_a_plane_alone(bare, write_robot):
         spec.worldbody.add_geom(name="slab", type=box, size=[5, 5, 0.5], pos=[0, 0, -0.5])
 
     bare["floor"] = "slab"
-    with pytest.raises(
-        UserError, match="on a level plane alone, and floor 'slab' is none"
-    ):
+    with pytest.raises(UserError, match="on a level plane alone, and floor 'slab' is none"):
         load_robot(write_robot(bare, on_a_box))
 
 

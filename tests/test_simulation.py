@@ -6,11 +6,12 @@ import mujoco
 import numpy as np
 import pytest
 from mujoco import mjx
-from reference_loop import ReferenceLoop, mass_matrix
+from test_generate import mass_matrix
 
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Injection, LaggedTerms, Variant
 from s3n_mjx.reference.closed_chain import ClosedChain
+from s3n_mjx.reference.serial import SerialRobot
 from s3n_mjx.robot.model import load_robot
 from s3n_mjx.robot.stand import on_stand
 from s3n_mjx.simulation import physics
@@ -120,7 +121,7 @@ def test_mjx_and_c_agree_step_for_step(robot, simulation, step):
     Compared step by step: each starts from the twin's state, so that contact does not amplify
     float32 rounding. The largest accelerations are those of landing, about 1e3 rad/s^2.
     """
-    twin = ReferenceLoop(simulation.normalized, delay_steps=1)
+    twin = SerialRobot(simulation.normalized)
     rng = np.random.default_rng(0)
     qpos = robot.home_qpos.copy()
     qpos[2] += 0.01
@@ -169,7 +170,7 @@ def test_staggered_timing_against_the_twin(robot):
     normalized = normalize(on_stand(robot), config(timing=Timing.STAGGERED))
     simulation = Simulation(normalized)
     force = jax.jit(lambda state, target: simulation.generalized_force(state, target)[0])
-    twin = ReferenceLoop(normalized, delay_steps=1, staggered=True)
+    twin = SerialRobot(normalized)
     rng = np.random.default_rng(1)
     home = normalized.robot.home_joints
     twin.reset(normalized.robot.home_qpos, np.zeros(normalized.model.nv), home)
@@ -198,7 +199,7 @@ def test_both_injections_converge_to_each_other(robot, variant, expected_order):
         paths = []
         for injection in Injection:
             normalized = normalize(stand, config(variant, injection, timestep_s=dt))
-            loop = ReferenceLoop(normalized, delay_steps=round(3e-3 / dt))
+            loop = SerialRobot(normalized)
             loop.reset(stand.home_qpos, np.zeros(8), stand.home_joints)
             path = []
             for k in range(round(0.3 / dt)):
@@ -230,7 +231,7 @@ def test_antiparallel_robot_moves_like_the_straight_one(robot, description, writ
     sign = np.tile([1, 1, -1], 4)
     ends = []
     for candidate, turn in ((robot, np.ones(12)), (flipped, sign)):
-        loop = ReferenceLoop(normalize(candidate, config()), delay_steps=1)
+        loop = SerialRobot(normalize(candidate, config()))
         target = standing_target(candidate)
         loop.reset(candidate.home_qpos, np.zeros(18), target)
         for k in range(100):
@@ -310,7 +311,7 @@ def test_motor_limit_clips_motors_but_not_s3n(robot):
 
 def test_standing_target_stands(robot, simulation):
     """On C MuJoCo, for 2 s: level, at home height, every foot at its share of the load."""
-    loop = ReferenceLoop(simulation.normalized, delay_steps=1)
+    loop = SerialRobot(simulation.normalized)
     target = standing_target(robot)
     loop.reset(robot.home_qpos, np.zeros(18), target)
     for _ in range(667):

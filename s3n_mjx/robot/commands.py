@@ -5,19 +5,25 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from dataclasses import field
 from pathlib import Path
+from typing import Annotated
 
 import tyro
+from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
-from s3n_mjx.cli import make_folder, parse_arguments
+from s3n_mjx import runtime
+from s3n_mjx.cli import make_folder, parse_arguments, python_command
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.errors import UserError
 from s3n_mjx.files import written_whole
 from s3n_mjx.robot.description import TODO
 from s3n_mjx.robot.draft import draft
 from s3n_mjx.robot.inspection import as_text
+from s3n_mjx.robot.model import load_robot
 from s3n_mjx.robot.survey import survey
+from s3n_mjx.simulation.config import SimulationConfig
 
 PROG = "python -m s3n_mjx.robot"
 
@@ -71,7 +77,45 @@ def new(options: New) -> None:
     print(f"description: {options.out}; answer each {TODO} in it")
 
 
-_COMMANDS = {"inspect": (Inspect, inspect), "new": (New, new)}
+@dataclass(frozen=True, config=STRICT)
+class Check:
+    """Look for everything that would go wrong in a training, in about a minute.
+
+    Args:
+        robot: robot.yaml or its folder.
+        seconds: of random actions.
+    """
+
+    robot: tyro.conf.Positional[Path]
+    seconds: Annotated[float, Gt(0)] = 3.0
+    simulation: Annotated[SimulationConfig, tyro.conf.arg(name="")] = field(
+        default_factory=SimulationConfig
+    )
+
+
+def check(options: Check) -> None:
+    """The command."""
+    from s3n_mjx.validation.readiness import checks  # loads JAX
+
+    runtime.configure()
+    robot = load_robot(options.robot)
+    simulation = options.simulation
+    print(f"{robot.path}: {robot.description.name}, {simulation.variant} by {simulation.injection}")
+    failed = []
+    for finding in checks(robot, simulation, options.seconds):
+        mark = {True: "ok", False: "FAILED", None: "note"}[finding.passed]
+        print(f"  {mark:<7} {finding.check}: {finding.text}", flush=True)
+        if finding.passed is False:
+            failed.append(finding.check)
+    if failed:
+        raise UserError(f"{robot.path}: not ready: {', '.join(failed)}; see above")
+    print(
+        f"ready: {python_command()} -m s3n_mjx.train --task pitch --variant {simulation.variant}"
+        f" --robot {options.robot}"
+    )
+
+
+_COMMANDS = {"inspect": (Inspect, inspect), "new": (New, new), "check": (Check, check)}
 
 
 def main(args: Sequence[str]) -> None:

@@ -3,18 +3,20 @@
     000001024000/
         checkpoint.yaml   format, step, config, S3N parameters, versions, hashes
         params.msgpack    observation normalizer, policy and value network (flax)
-        robot/            description and MJCF as used
+        robot/            description and MJCF as used, with all that it includes
 
 A checkpoint is made under a temporary name and renamed when it is whole.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,13 +25,13 @@ from typing import Any
 import flax.serialization
 import jax
 import msgpack
-import mujoco
 import yaml
 
 from s3n_mjx import __version__
 from s3n_mjx.config_files import parse, to_plain
 from s3n_mjx.errors import UserError
-from s3n_mjx.robot.model import Robot, load_robot, load_spec
+from s3n_mjx.robot.model import Robot, load_robot
+from s3n_mjx.robot.packing import check_packable, pack
 from s3n_mjx.simulation.injection import NormalizedModel
 from s3n_mjx.training.config import RUNS, RunConfig, task_of
 
@@ -37,6 +39,7 @@ FORMAT = 1
 _KIND = "s3n_mjx checkpoint"
 _META = "checkpoint.yaml"
 _PARAMS = "params.msgpack"
+_WORTH_SHARING = 64 * 1024  # bytes
 _PACKAGES = ("mujoco", "mujoco-mjx", "jax", "jaxlib", "brax", "flax", "numpy")
 
 
@@ -67,25 +70,28 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def check_saveable(robot: Robot) -> None:
+    """Before a training rather than at its first checkpoint.
+
+    Raises:
+        UserError: a checkpoint could not hold the robot.
+    """
+    for name in (robot.description.model, robot.description.closed_chain):
+        if name is not None:
+            check_packable(robot.path.parent / name)
+
+
 def save_robot(robot: Robot, folder: Path) -> dict[str, str]:
     """Write description and MJCF as used into ``folder``; returns their SHA-256 by file name.
 
-    A model with includes, meshes or textures goes into one zip archive with them. Any other is
-    copied as it is: written out by MuJoCo again its numbers would be cut to six digits.
+    Everything is copied as it is, with includes, meshes and textures.
     """
     folder.mkdir(parents=True)
     renamed: dict[str, str] = {}
     for key in ("model", "closed_chain"):
         name = getattr(robot.description, key)
-        if name is None:
-            continue
-        source = robot.path.parent / name
-        if source.suffix != ".xml" or len(mujoco.mju_getXMLDependencies(str(source))) > 1:
-            renamed[key] = f"{key}.zip"
-            load_spec(source).to_zip(str(folder / renamed[key]))
-        else:
-            renamed[key] = f"{key}.xml"
-            shutil.copyfile(source, folder / renamed[key])
+        if name is not None:
+            renamed[key] = pack(robot.path.parent / name, folder, key)
     contents = to_plain(dataclasses.replace(robot.description, **renamed))
     default = {"collisions": "all"}
     for key in ("controlled", "held", "passive", "collisions", "home", "identified"):
@@ -93,7 +99,26 @@ def save_robot(robot: Robot, folder: Path) -> dict[str, str]:
             # The file of a robot without it stays what it was, so that older runs can go on.
             del contents[key]
     (folder / "robot.yaml").write_text(yaml.safe_dump(contents, sort_keys=False, width=100))
-    return {file.name: _sha256(file.read_bytes()) for file in sorted(folder.iterdir())}
+    return {
+        file.relative_to(folder).as_posix(): _sha256(file.read_bytes())
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def _share(folder: Path, sha256: Mapping[str, str], earlier: Path | None) -> None:
+    """Let a robot's large files, such as meshes, be those of an earlier checkpoint on disk."""
+    if earlier is None:
+        return
+    for name, expected in sha256.items():
+        ours, theirs = folder / name, earlier / "robot" / name
+        if ours.stat().st_size < _WORTH_SHARING or not theirs.is_file():
+            continue
+        if _sha256(theirs.read_bytes()) == expected:
+            with contextlib.suppress(OSError):  # a file system without hard links
+                link = ours.with_name(f".{ours.name}.link")
+                os.link(theirs, link)
+                os.replace(link, ours)
 
 
 def _s3n_parameters(normalized: NormalizedModel) -> dict[str, Any]:
@@ -145,6 +170,9 @@ def save(
     try:
         data = flax.serialization.to_bytes(jax.device_get(params))
         (temporary / _PARAMS).write_bytes(data)
+        robot_sha256 = save_robot(normalized.robot, temporary / "robot")
+        earlier = max(folder.glob("[0-9]*"), default=None)
+        _share(temporary / "robot", robot_sha256, earlier)
         metadata = {
             "kind": _KIND,
             "format": FORMAT,
@@ -153,7 +181,7 @@ def save(
             "seed": config.seed,
             "config": to_plain(config),
             "s3n": _s3n_parameters(normalized),
-            "robot_sha256": save_robot(normalized.robot, temporary / "robot"),
+            "robot_sha256": robot_sha256,
             "params_sha256": _sha256(data),
             "versions": {"s3n_mjx": __version__} | {name: version(name) for name in _PACKAGES},
         }
