@@ -9,6 +9,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
+import mujoco
 import tyro
 from annotated_types import Gt
 from pydantic.dataclasses import dataclass
@@ -18,12 +19,16 @@ from s3n_mjx.cli import make_folder, parse_arguments, python_command
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.errors import UserError
 from s3n_mjx.files import written_whole
+from s3n_mjx.normalization import Injection, Variant
 from s3n_mjx.robot.description import TODO
 from s3n_mjx.robot.draft import draft
 from s3n_mjx.robot.inspection import as_text
 from s3n_mjx.robot.model import load_robot
 from s3n_mjx.robot.survey import survey
 from s3n_mjx.simulation.config import SimulationConfig
+from s3n_mjx.simulation.export import Actuators, difference
+from s3n_mjx.simulation.export import export as exported
+from s3n_mjx.simulation.injection import normalize
 
 PROG = "python -m s3n_mjx.robot"
 
@@ -115,7 +120,54 @@ def check(options: Check) -> None:
     )
 
 
-_COMMANDS = {"inspect": (Inspect, inspect), "new": (New, new), "check": (Check, check)}
+@dataclass(frozen=True, config=STRICT)
+class Export:
+    """Write the normalized robot as a plain MJCF, for simulators that know nothing of S3N.
+
+    Args:
+        robot: robot.yaml or its folder.
+        out: MJCF to write; meshes are named relative to it.
+        variant: what is put into the model.
+        actuators: what a control is, in actuator coordinates: the motor's angle under the
+            description's gains, or its torque.
+        timestep_s: of the MJCF.
+    """
+
+    robot: tyro.conf.Positional[Path]
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    variant: Variant = Variant.S3N_ACT
+    actuators: Actuators = Actuators.POSITION
+    timestep_s: Annotated[float, Gt(0)] = SimulationConfig().timestep_s
+
+
+def export(options: Export) -> None:
+    """The command."""
+    robot = load_robot(options.robot)
+    if options.out.suffix != ".xml":
+        raise UserError(f"--out: {options.out} is no name of an MJCF; end it with .xml")
+    if options.out.exists():
+        raise UserError(f"--out: {options.out} is there already; name another file")
+    config = SimulationConfig(
+        variant=options.variant, injection=Injection.MASS_MATRIX, timestep_s=options.timestep_s
+    )
+    normalized = normalize(robot, config)
+    make_folder(options.out.parent)
+    with written_whole(options.out) as temporary:
+        written = exported(normalized, options.actuators, options.out.parent)
+        temporary.write_text(written.xml)
+        off = difference(mujoco.MjModel.from_xml_path(str(temporary)), normalized)
+    print("\n".join(["added:", *(f"  {line}" for line in written.added)]))
+    print("\n".join(["left out, since no MJCF can say it:", *(f"  {x}" for x in written.left_out)]))
+    print(f"mass matrix and bias force differ from the package's by {off:.1e} of the largest entry")
+    print(f"MJCF: {options.out}")
+
+
+_COMMANDS = {
+    "inspect": (Inspect, inspect),
+    "new": (New, new),
+    "check": (Check, check),
+    "export": (Export, export),
+}
 
 
 def main(args: Sequence[str]) -> None:

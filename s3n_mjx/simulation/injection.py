@@ -90,7 +90,7 @@ def normalize(robot: Robot, config: SimulationConfig) -> NormalizedModel:
         for tendon in split.tendons:
             inertia = tendon.armature * np.outer(tendon.coefficients, tendon.coefficients)
             coupling[np.ix_(dofs, dofs)] += inertia
-    _add_tendons(spec, robot, splits)
+    add_tendons(spec, robot, splits)
     model = spec.compile()
     # MuJoCo makes a contact as soft as its bodies are light at compile time. The floor must not
     # become another one with the variant: all have the softness of the robot's MJCF as it is.
@@ -195,6 +195,14 @@ def _write_spec(
         key.ctrl = []
         key.act = []
 
+    write_dynamics(spec, robot, config, splits)
+    return spec
+
+
+def write_dynamics(
+    spec: mujoco.MjSpec, robot: Robot, config: SimulationConfig, splits: tuple[PairSplit, ...]
+) -> None:
+    """Armature and damping of the driven joints, and the solver's settings, into ``spec``."""
     armature, damping = robot.motor_inertia.copy(), robot.motor_damping.copy()
     for pair, split in zip(robot.pairs, splits, strict=True):
         both = [pair.proximal, pair.distal]
@@ -213,10 +221,10 @@ def _write_spec(
     option.integrator = mujoco.mjtIntegrator.mjINT_EULER
     # Joint damping is solved implicitly; the stability margin counts on it.
     option.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_EULERDAMP)
-    return spec
 
 
-def _add_tendons(spec: mujoco.MjSpec, robot: Robot, splits: tuple[PairSplit, ...]) -> None:
+def add_tendons(spec: mujoco.MjSpec, robot: Robot, splits: tuple[PairSplit, ...]) -> None:
+    """The fixed tendons of ``splits`` into ``spec``."""
     for pair, split in zip(robot.pairs, splits, strict=True):
         for number, tendon in enumerate(split.tendons):
             element = spec.add_tendon(name=f"s3n_{pair.leg}_{number}")
