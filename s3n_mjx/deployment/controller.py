@@ -9,6 +9,7 @@ you like; each list over joints or motors is in the order of `joints` in the fil
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -72,9 +73,11 @@ class Controller:
         meta = self.meta
         elapsed = self._steps * meta["policy_period_s"]
         self._steps += 1
-        phase = np.float32(np.mod(self._phase + 2.0 * np.pi * meta["clock_hz"] * elapsed, 2 * np.pi))
-        if command is None:
-            command = self.default_command
+        phase = self._phase + 2.0 * np.pi * meta["clock_hz"] * elapsed
+        phase = np.float32(np.mod(phase, 2.0 * np.pi))
+        command = self.default_command if command is None else np.array(command, dtype=float)
+        if command.shape != self.default_command.shape:
+            raise ValueError(f"command: {len(self.default_command)} numbers are needed")
         known = {
             "gyro": gyro,
             "gravity": gravity,
@@ -98,7 +101,8 @@ class Controller:
         self.observation = np.clip(observation, -limit, limit).astype(np.float32)
 
         # Normalization and the clip to [-1, 1] are inside the network's file.
-        self.action = self._session.run(["action"], {"observation": self.observation[None]})[0][0]
+        actions = self._session.run(["action"], {"observation": self.observation[None]})
+        self.action = np.asarray(actions[0])[0]
         return self._map @ (self._standing + meta["action_scale_rad"] * self.action)
 
     def fallen(self, gravity):
@@ -221,7 +225,7 @@ class Plant:
         self._mujoco.mj_step(self.model, self.data)
 
 
-def run(controller, plant, duration_s, command=None, phase=0.0, each=lambda: None):
+def run(controller, plant, duration_s, command=None, phase=0.0, each=lambda: True) -> dict:
     """Let the controller act on the plant from where that is.
 
     Args:
@@ -229,7 +233,7 @@ def run(controller, plant, duration_s, command=None, phase=0.0, each=lambda: Non
         duration_s: at most; it ends with a fall.
         command: for the controller.
         phase: of the task's clock at the start, in rad.
-        each: called after every policy step.
+        each: called after every policy step; ends it with False.
 
     Returns:
         Arrays by name: of every period of the motors' loop, and `observation` and `action` of
@@ -265,12 +269,16 @@ def run(controller, plant, duration_s, command=None, phase=0.0, each=lambda: Non
             note(motor_target_rad=target, motor_command_nm=drives.command)
             for _ in range(pd_steps):
                 plant.step(drives.torque())
-        each()
+        if not each():
+            break
     return {name: np.array(values) for name, values in log.items()}
 
 
 def in_window(plant, period_s):
     """MuJoCo's viewer, and a function that shows the plant there in real time."""
+    # Without a screen GLFW ends the program by itself.
+    if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ):
+        raise ValueError("--viewer: no screen (DISPLAY is not set)")
     import mujoco.viewer
 
     viewer = mujoco.viewer.launch_passive(
@@ -280,11 +288,10 @@ def in_window(plant, period_s):
 
     def each():
         nonlocal due
-        if not viewer.is_running():
-            raise KeyboardInterrupt
         viewer.sync()
         due = max(due + period_s, time.monotonic() - period_s)
         time.sleep(max(due - time.monotonic(), 0.0))
+        return viewer.is_running()
 
     return viewer, each
 
@@ -333,20 +340,21 @@ def main():
     if options.save:
         with options.save.open("wb") as file:
             np.savez_compressed(file, **log)
+    fell = controller.fallen(plant.imu()[1])
     seconds = len(log["action"]) * meta["policy_period_s"]
-    fell = seconds + 0.5 * meta["policy_period_s"] < options.duration_s
-    torque = np.abs(log["motor_command_nm"]).max()
+    tilt = np.degrees(np.arccos(np.clip(-log["observation"][:, 5], -1.0, 1.0)).max())
     print(
-        f"{meta['task']}, {meta['robot']}: {f'FELL after {seconds:.2f}' if fell else f'{seconds:.2f}'}"
-        f" s ({time.monotonic() - started:.1f} s of computing); mean yaw rate"
-        f" {log['observation'][:, 2].mean():+.2f} rad/s, motors command {torque:.1f} N m at most"
+        f"{meta['task']}, {meta['robot']}: {'fell after' if fell else 'on its feet for'}"
+        f" {seconds:.2f} s; tilted by {tilt:.1f} deg at most, mean yaw rate"
+        f" {log['observation'][:, 2].mean():+.2f} rad/s, motor commands up to"
+        f" {np.abs(log['motor_command_nm']).max():.1f} N m ({time.monotonic() - started:.1f} s)"
     )
 
 
 if __name__ == "__main__":
     try:
         main()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:

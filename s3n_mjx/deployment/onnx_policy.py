@@ -95,7 +95,9 @@ def actions_jax(policy: Policy, observations: Array) -> Array:
     return np.clip(np.asarray(actions), -1.0, 1.0)
 
 
-def drawn_observations(params: Any, count: int, spread: float, limit: float, seed: int = 0) -> Array:
+def drawn_observations(
+    params: Any, count: int, spread: float, limit: float, seed: int = 0
+) -> Array:
     """Observations (count, n) such as training saw, by the normalizer's mean and deviation.
 
     Args:
