@@ -80,22 +80,29 @@ def export(checkpoint: checkpoints.Checkpoint) -> tuple[onnx.ModelProto, dict[fl
     return model, parity
 
 
-def write(model: onnx.ModelProto, folder: Path) -> None:
-    """Put policy and example controller into ``folder``: both or neither.
+def _example() -> bytes:
+    return Path(controller.__file__).read_bytes()
+
+
+def prepare(folder: Path) -> None:
+    """Make ``folder``, before any work is done.
 
     Raises:
-        UserError: a controller that somebody changed lies there.
+        UserError: it cannot be written, or a controller that somebody changed lies there.
     """
-    example = Path(controller.__file__).read_text()
+    make_folder(folder)
     there = folder / CONTROLLER
-    if there.exists() and there.read_text() != example:
+    if there.exists() and not (there.is_file() and there.read_bytes() == _example()):
         raise UserError(
             f"--out: {there} is not the example as it comes; move it away, or name another folder"
         )
-    make_folder(folder)
+
+
+def write(model: onnx.ModelProto, folder: Path) -> None:
+    """Put policy and example controller into ``folder``: both or neither."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".export.") as temporary:
         onnx.save_model(model, str(Path(temporary) / POLICY))
-        (Path(temporary) / CONTROLLER).write_text(example)
+        (Path(temporary) / CONTROLLER).write_bytes(_example())
         for name in (CONTROLLER, POLICY):
             os.replace(Path(temporary) / name, folder / name)
 
@@ -112,6 +119,7 @@ def main(args: Sequence[str]) -> None:
         f" {simulation.injection}, {checkpoint.env_steps:,} environment steps",
         flush=True,
     )
+    prepare(folder)
     model, parity = export(checkpoint)
     write(model, folder)
     print(

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-FORMAT = 1
+KIND, FORMAT = "s3n_mjx policy", 1
 
 
 class Controller:
@@ -35,8 +35,10 @@ class Controller:
             str(policy), options, providers=["CPUExecutionProvider"]
         )
         stored = self._session.get_modelmeta().custom_metadata_map
-        if stored.get("format") != str(FORMAT):
-            raise ValueError(f"not a policy of s3n_mjx.export, or not of format {FORMAT}")
+        if stored.get("kind") != json.dumps(KIND):
+            raise ValueError("not a policy of s3n_mjx.export")
+        if stored["format"] != str(FORMAT):
+            raise ValueError(f"policy format {stored['format']}, this controller reads {FORMAT}")
         self.meta = meta = {key: json.loads(value) for key, value in stored.items()}
         self._map = np.array(meta["actuator_map"])
         self._inverse = np.linalg.inv(self._map)

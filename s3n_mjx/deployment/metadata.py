@@ -10,12 +10,11 @@ import numpy as np
 
 from s3n_mjx import __version__
 from s3n_mjx.config_files import to_plain
+from s3n_mjx.deployment.controller import FORMAT, KIND
 from s3n_mjx.envs.base import OBSERVATION_LIMIT, RobotEnv
 from s3n_mjx.reference.closed_chain import ClosedChain
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.training.checkpoint import Checkpoint
-
-FORMAT = 1
 
 _ONE_COORDINATE = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 
@@ -35,6 +34,7 @@ def metadata(checkpoint: Checkpoint, env: RobotEnv) -> dict[str, Any]:
     robot, config = env.robot, env.simulation.config
     entries = [entry for leg in robot.description.legs for entry in leg.joints]
     return {
+        "kind": KIND,
         "format": FORMAT,
         "task": checkpoint.task,
         "robot": robot.description.name,
