@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -29,6 +30,7 @@ from s3n_mjx.evaluation.recording import Recording
 from s3n_mjx.evaluation.rollout import _with
 from s3n_mjx.reference.rollout import rollout_reference
 from s3n_mjx.resources import assets_folder, bundled_robot
+from s3n_mjx.robot.model import load_robot, load_spec
 from s3n_mjx.simulation.control import SimulationState
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training.policy import Policy
@@ -36,9 +38,10 @@ from s3n_mjx.training.policy import Policy
 CLOSED_CHAIN = bundled_robot().parent / "closed_chain.xml"
 SERIAL = bundled_robot().parent / "serial.xml"
 
-# The controller rounds other numbers to float32 than JAX does, about 1e-7 of an action, and
-# neither pitching in place nor the trot amplifies that: 1e-7 and 4e-7 rad were measured over 6 s.
-SAME = 2e-6
+# The controller rounds other numbers to float32 than JAX does, about 1e-7 of an action; neither
+# pitching in place nor the trot amplifies that while the feet's contacts are the same. Up to
+# 1.3e-6 m or rad were measured, from 14 starts of 4 s each.
+SAME = 4e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,35 +178,64 @@ def test_the_exported_controller_does_what_the_reference_does(exported, tmp_path
     (reference,) = rollout_reference(env, exported.policy, [start], 3.0)
     ours = np.load(log)
     assert len(ours["qpos"]) == len(reference.qpos) == round(3.0 / env.dt) * 6
-    # The command path lets the first step through, computed or held, to the last bit.
+    # Until the first command arrives, to the last bit.
     np.testing.assert_array_equal(ours["qpos"][:2], reference.qpos[:2])
-    np.testing.assert_allclose(ours["qpos"], reference.qpos, rtol=0, atol=SAME)
+    # A trot may part from the reference at any landing, see the next test; pitching has none.
+    rounding = 100 if len(command) else None
+    np.testing.assert_allclose(
+        ours["qpos"][:rounding], reference.qpos[:rounding], rtol=0, atol=SAME
+    )
+    np.testing.assert_allclose(ours["qpos"], reference.qpos, rtol=0, atol=0.05)
     np.testing.assert_allclose(ours["time_s"], 0.003 * np.arange(len(ours["qpos"])), atol=1e-9)
     # It moves: the same as the reference is not the same as standing.
     assert np.ptp(ours["motor_position_rad"], axis=0).max() > 0.1
-    # Encoders are the motors' own: J times the serial joints, up to the loops' softness.
-    joints = reference.joint_position @ env.robot.actuator_map.T
-    np.testing.assert_allclose(ours["motor_position_rad"], joints, rtol=0, atol=5e-5)
 
 
-def test_any_posture_and_phase_give_the_same(exported):
-    env, phase = exported.env, 2.0
-    rng = np.random.default_rng(3)
-    joints = env.robot.home_joints + rng.uniform(-0.05, 0.05, env.action_size)
+def test_the_same_as_the_reference_from_any_posture_until_a_landing_is_too_close(
+    exported, monkeypatch
+):
+    """Two seconds from three starts, the feet's contacts watched at every step.
+
+    A foot that is nearer to the floor than the rounding when a time step begins has touched it
+    in one run and not yet in the other; from there on they are two robots. The reference parts
+    from itself like that, too, when it starts a nanometre higher.
+    """
+    env = exported.env
+    seen, step = [], mujoco.mj_step
+
+    def watched(model, data):
+        step(model, data)
+        seen.append((data.ncon, np.abs(data.contact.dist).min(initial=1.0)))
+
+    monkeypatch.setattr(mujoco, "mj_step", watched)
     control = exported.controller()
-    start = started(env, joints, phase, control.default_command)
-    (reference,) = rollout_reference(env, exported.policy, [start], 2.0)
     plant = controller.Plant(control.meta, CLOSED_CHAIN)
-    plant.reset(reference.qpos[0])
-    log = controller.run(control, plant, 2.0, phase=phase)
-    np.testing.assert_allclose(log["qpos"], reference.qpos, rtol=0, atol=SAME)
-    assert np.abs(log["qpos"][0] - exported_home(exported)).max() > 0.02
-
-
-def exported_home(exported: Exported) -> np.ndarray:
-    """qpos of the closed chain at home."""
-    plant = controller.Plant(exported.meta, CLOSED_CHAIN)
-    return plant.data.qpos.copy()
+    home, whole = plant.data.qpos.copy(), 0
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        phase = rng.uniform(0.0, 6.0)
+        joints = env.robot.home_joints + rng.uniform(-0.05, 0.05, env.action_size)
+        start = started(env, joints, phase, control.default_command)
+        seen.clear()
+        (reference,) = rollout_reference(env, exported.policy, [start], 2.0)
+        theirs = np.array(seen)
+        plant.reset(reference.qpos[0])
+        assert np.abs(plant.data.qpos - home).max() > 0.02
+        seen.clear()
+        log = controller.run(control, plant, 2.0, phase=phase)
+        ours = np.array(seen)
+        parted = np.flatnonzero(theirs[:, 0] != ours[:, 0])[:1]
+        steps_per_row = len(seen) // len(log["qpos"])
+        rows = parted[0] // steps_per_row + 1 if len(parted) else len(log["qpos"])
+        np.testing.assert_allclose(log["qpos"][:rows], reference.qpos[:rows], rtol=0, atol=SAME)
+        if len(parted):
+            assert min(theirs[parted[0], 1], ours[parted[0], 1]) < SAME
+        else:
+            # Encoders are the motors' own: J times the joints, up to the loops' softness.
+            read = reference.joint_position @ env.robot.actuator_map.T
+            np.testing.assert_allclose(log["motor_position_rad"], read, rtol=0, atol=5e-5)
+            whole += 1
+    assert whole  # two seconds without such a landing
 
 
 def test_contacts_need_the_floor_of_training(exported):
@@ -505,3 +537,22 @@ def test_folders_stand_beside_those_of_eval():
     assert default_folder(run, "export") == Path("runs/mine/export/000000614400")
     shipped = assets_folder() / "policies" / "circle-s3n_full"
     assert default_folder(shipped, "export") == Path("runs/export/circle-s3n_full")
+
+
+def test_a_robot_without_a_closed_chain_is_exported_too(circle, write_robot, description):
+    """Its controller runs on the serial MJCF; zipped with its assets is as good."""
+    robot = load_robot(write_robot(description))
+    checkpoint = dataclasses.replace(circle.checkpoint, robot=robot)
+    model, parity = export.export(checkpoint)
+    assert max(parity.values()) < export.PARITY
+    folder = robot.path.parent
+    onnx.save_model(model, str(folder / export.POLICY))
+    with (folder / "serial.zip").open("wb") as file:
+        load_spec(folder / "serial.xml").to_zip(file)
+    control = controller.Controller(folder / export.POLICY)
+    logs = [
+        controller.run(control, controller.Plant(control.meta, folder / name), 0.5)
+        for name in ("serial.xml", "serial.zip")
+    ]
+    np.testing.assert_array_equal(logs[0]["qpos"], logs[1]["qpos"])
+    assert len(logs[0]["action"]) == round(0.5 / circle.env.dt)

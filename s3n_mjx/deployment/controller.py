@@ -150,8 +150,11 @@ class Plant:
         import mujoco  # here, since a robot needs none of it
 
         self._mujoco, self._meta = mujoco, meta
-        load = mujoco.MjSpec.from_zip if str(mjcf).endswith(".zip") else mujoco.MjSpec.from_file
-        spec = load(str(mjcf))
+        if str(mjcf).endswith(".zip"):  # with its meshes, as a checkpoint keeps it
+            with open(mjcf, "rb") as file:
+                spec = mujoco.MjSpec.from_zip(file)
+        else:
+            spec = mujoco.MjSpec.from_file(str(mjcf))
         if not any(geom.name == meta["floor"] for geom in spec.geoms):
             self._add_floor(spec)
         self.model = model = spec.compile()
