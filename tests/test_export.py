@@ -16,6 +16,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import mujoco
+import mujoco.viewer
 import numpy as np
 import onnx
 import pytest
@@ -276,6 +277,13 @@ def test_a_bare_model_stands_on_a_floor(exported, tmp_path):
     controller.run(control, plant, 0.5)
     assert plant.data.ncon >= 2
     assert plant.data.qpos[2] > 0.25
+    # A floor of another name is a floor.
+    spec = mujoco.MjSpec.from_file(str(SERIAL))
+    spec.geom("floor").name = "ground"
+    spec.compile()
+    (tmp_path / "ground.xml").write_text(spec.to_xml())
+    model = controller.Plant(control.meta, tmp_path / "ground.xml").model
+    assert sum(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE) == 1
 
 
 def observed(env: RobotEnv):
@@ -480,6 +488,31 @@ def test_mistakes_with_the_controller_are_one_line(circle, args, says, monkeypat
     with pytest.raises(ValueError, match=re.escape(says)) as caught:
         controller.main()
     assert "\n" not in str(caught.value)
+
+
+def test_the_window_shows_every_step_until_it_is_closed(circle, monkeypatch, capsys):
+    shown = []
+
+    class Viewer(contextlib.AbstractContextManager):
+        def __init__(self, model, data, **_):
+            self.data = data
+
+        def __exit__(self, *_):
+            return None
+
+        def sync(self):
+            shown.append(self.data.time)
+
+        def is_running(self):
+            return len(shown) < 4
+
+    monkeypatch.setattr(mujoco.viewer, "launch_passive", Viewer)
+    monkeypatch.setenv("DISPLAY", ":0")
+    policy = str(circle.folder / export.POLICY)
+    monkeypatch.setattr(sys, "argv", ["controller.py", policy, str(CLOSED_CHAIN), "--viewer"])
+    controller.main()
+    np.testing.assert_allclose(shown, circle.env.dt * np.arange(1, 5))
+    assert "on its feet for 0.07 s" in capsys.readouterr().out
 
 
 def test_a_mistake_ends_with_code_2(circle):

@@ -155,7 +155,7 @@ class Plant:
                 spec = mujoco.MjSpec.from_zip(file)
         else:
             spec = mujoco.MjSpec.from_file(str(mjcf))
-        if not any(geom.name == meta["floor"] for geom in spec.geoms):
+        if not any(g.parent.name == "world" and g.contype | g.conaffinity for g in spec.geoms):
             self._add_floor(spec)
         self.model = model = spec.compile()
         # Torques come in as generalized forces; actuators of the MJCF would add to them.
