@@ -12,8 +12,10 @@ ifeq ($(filter cpu cuda,$(ACCELERATOR)),)
 $(error ACCELERATOR is "$(ACCELERATOR)"; it can be cpu or cuda)
 endif
 
-ifeq ($(filter eval,$(MAKECMDGOALS))$(CHECKPOINT),eval)
-$(error name a checkpoint: make eval CHECKPOINT=folder)
+ifeq ($(CHECKPOINT),)
+ifneq ($(filter eval export,$(MAKECMDGOALS)),)
+$(error name a checkpoint: make $(filter eval export,$(MAKECMDGOALS)) CHECKPOINT=folder)
+endif
 endif
 
 VENV := .venv
@@ -60,7 +62,7 @@ endef
 # Hash checking wants each package named once, and one lock already holds the other's packages.
 RUNTIME_LOCK := $(if $(filter cuda,$(ACCELERATOR)),requirements-cuda.lock,requirements.lock)
 
-.PHONY: help setup setup-dev train eval compare validate identify test test-slow test-e2e lint bench lock assets wheel clean
+.PHONY: help setup setup-dev train eval export compare validate identify test test-slow test-e2e lint bench lock assets wheel clean
 .PHONY: stale-venv
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -93,6 +95,9 @@ train: $(RUNTIME) ## train: TASK=pitch VARIANT=s3n_act INJECTION=qfrc_applied PR
 
 eval: $(RUNTIME) ## evaluate a trained policy: CHECKPOINT=folder ARGS=
 	$(PY) -m s3n_mjx.eval --checkpoint '$(CHECKPOINT)' $(ARGS)
+
+export: $(RUNTIME) ## write a trained policy as ONNX, with a controller: CHECKPOINT=folder ARGS=
+	$(PY) -m s3n_mjx.export --checkpoint '$(CHECKPOINT)' $(ARGS)
 
 validate: $(RUNTIME) ## compare the legs' dynamics with the closed chain: ROBOT= ARGS=
 	$(PY) -m s3n_mjx.validate $(if $(ROBOT),--robot '$(ROBOT)') $(ARGS)

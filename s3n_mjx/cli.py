@@ -27,6 +27,7 @@ VERBS = {
     "train": "train a policy",
     "eval": "evaluate a checkpoint",
     "play": "watch a policy in a window, or as a video",
+    "export": "write a policy as ONNX, with an example controller",
     "compare": "train the paper's methods and compare their gaps to the reference",
     "validate": "compare the legs' dynamics with the closed chain, without contact",
     "robot": "bring a robot of your own: what an MJCF says, and what is missing",

@@ -172,11 +172,16 @@ def evaluate_against_log(
     return Trials(env, simulated, [log])
 
 
-def default_folder(checkpoint: Path) -> Path:
-    """`RUN/eval/STEP` for a checkpoint of a run folder, `runs/eval/NAME` for any other one."""
+def default_folder(checkpoint: Path, kind: str = "eval") -> Path:
+    """`RUN/eval/STEP` for a checkpoint of a run folder, `runs/eval/NAME` for any other one.
+
+    Args:
+        checkpoint: its folder.
+        kind: what lies there, in the place of `eval`.
+    """
     if checkpoint.parent.name == "checkpoints":
-        return checkpoint.parent.parent / "eval" / checkpoint.name
-    return Path("runs") / "eval" / checkpoint.resolve().name
+        return checkpoint.parent.parent / kind / checkpoint.name
+    return Path("runs") / kind / checkpoint.resolve().name
 
 
 def _checked(options: Evaluate) -> checkpoints.Checkpoint:

@@ -37,6 +37,9 @@ from s3n_mjx.simulation.injection import normalize, stability_margin, unstable_m
 
 Weight = Annotated[float, Ge(0)]
 
+# Far beyond what a robot can do; keeps the running normalization sane after a divergence.
+OBSERVATION_LIMIT = 100.0
+
 
 @dataclass(frozen=True, config=STRICT)
 class BodyConfig:
@@ -56,6 +59,28 @@ class Figure:
     name: str  # with its SI unit
     label: str  # for the progress line
     root: bool = False  # of the mean, for RMS figures
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive elements of the observation, for whoever has to make them without this code."""
+
+    name: str
+    elements: tuple[str, ...]
+    unit: str  # of the quantity
+    definition: str
+    scale: float = 1.0  # what is observed is this many times the quantity
+    # Of elements that the task's clock gives: factors on [sin, cos] of its phase.
+    of_clock: tuple[tuple[float, float], ...] = ()
+
+
+CLOCK = Block(
+    "clock",
+    ("sin", "cos"),
+    "1",
+    "sine and cosine of the task clock's phase",
+    of_clock=((1.0, 0.0), (0.0, 1.0)),
+)
 
 
 def task_state(state: State) -> TaskState:
@@ -222,6 +247,11 @@ class RobotEnv(brax.envs.Env):
     def observe(self, state: TaskState) -> jax.Array:
         """What the policy sees, without noise, (observation_size,); proprioception first."""
 
+    @property
+    @abc.abstractmethod
+    def command_layout(self) -> tuple[Block, ...]:
+        """What :meth:`observe` puts behind proprioception and last action, in its order."""
+
     @abc.abstractmethod
     def reward_terms(
         self, before: TaskState, state: TaskState, record: StepRecord
@@ -329,23 +359,42 @@ class RobotEnv(brax.envs.Env):
             model = randomization.with_links(model, self._bodies, info["leg_links"])
         return randomization.with_surroundings(model, self._trunk, self._grip, info)
 
-    def _proprioception(self, simulation: SimulationState) -> jax.Array:
-        """What the robot's own sensors give, (6 + 2 nu,): gyro, gravity, joints, joint rates."""
+    @property
+    def observation_layout(self) -> tuple[Block, ...]:
+        """The observation block by block, as :meth:`_observation` puts it together."""
+        axes, joints = ("x", "y", "z"), self.robot.joints
+        return (
+            Block("gyro", axes, "rad/s", "angular velocity of the trunk, in the trunk's frame"),
+            Block("gravity", axes, "1", "unit vector straight down, in the trunk's frame"),
+            Block("joint_position", joints, "rad", "joint angles minus those at home"),
+            Block(
+                "joint_velocity",
+                joints,
+                "rad/s",
+                "joint velocities",
+                scale=randomization.JOINT_RATE_SCALE,
+            ),
+            Block("last_action", joints, "1", "action of the step before; zero at the start"),
+            *self.command_layout,
+        )
+
+    def _proprioception(self, simulation: SimulationState) -> tuple[jax.Array, ...]:
+        """What the robot's own sensors give: gyro (3,), gravity (3,), joints and rates (nu,)."""
         robot, qvel = self.robot, self.simulation.velocity(simulation)
-        return jnp.concatenate(
-            [
-                qvel[3:6],  # body frame, as a gyro reads it
-                rotate_inverse(simulation.qpos[3:7], jnp.array([0.0, 0.0, -1.0])),
-                simulation.qpos[robot.qpos_index] - robot.home_joints.astype(np.float32),
-                randomization.JOINT_RATE_SCALE * qvel[robot.dof_index],
-            ]
+        return (
+            qvel[3:6],  # body frame, as a gyro reads it
+            rotate_inverse(simulation.qpos[3:7], jnp.array([0.0, 0.0, -1.0])),
+            simulation.qpos[robot.qpos_index] - robot.home_joints.astype(np.float32),
+            randomization.JOINT_RATE_SCALE * qvel[robot.dof_index],
         )
 
     def _observation(self, state: TaskState, *command: jax.Array) -> jax.Array:
         """Proprioception, last action and what the task says of its command, (n,)."""
-        parts = [self._proprioception(state.simulation), state.action, *command]
-        # Far beyond what a robot can do; keeps the running normalization sane after a divergence.
-        return jnp.clip(finite(jnp.concatenate(parts)), -100.0, 100.0)
+        parts = [*self._proprioception(state.simulation), state.action, *command]
+        for block, part in zip(self.observation_layout, parts, strict=True):
+            assert part.shape == (len(block.elements),), block.name  # while tracing only
+        limit = OBSERVATION_LIMIT
+        return jnp.clip(finite(jnp.concatenate(parts)), -limit, limit)
 
     def _effort(
         self, before: TaskState, state: TaskState, record: StepRecord

@@ -23,6 +23,8 @@ from pydantic.dataclasses import dataclass
 
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.envs.base import (
+    CLOCK,
+    Block,
     BodyConfig,
     Figure,
     RobotEnv,
@@ -205,6 +207,11 @@ class CircleEnv(RobotEnv):
     def observe(self, state: TaskState) -> jax.Array:
         clock = jnp.stack([jnp.sin(state.phase), jnp.cos(state.phase)])
         return self._observation(state, clock, state.command)
+
+    @property
+    def command_layout(self) -> tuple[Block, ...]:
+        meaning = "forward velocity of the trunk and its yaw rate, as commanded"
+        return CLOCK, Block("command", tuple(self.command_ranges), "m/s, rad/s", meaning)
 
     def ended(self, state: TaskState, record: StepRecord) -> jax.Array:
         """A fall, or anything but the feet on the floor."""

@@ -21,6 +21,8 @@ from pydantic.dataclasses import dataclass
 
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.envs.base import (
+    CLOCK,
+    Block,
     BodyConfig,
     Figure,
     RobotEnv,
@@ -132,9 +134,23 @@ class PitchEnv(RobotEnv):
 
     def observe(self, state: TaskState) -> jax.Array:
         """What the policy sees, (observation_size,)."""
-        pitch, rate = self.command(state.phase)
-        command = jnp.stack([jnp.sin(state.phase), jnp.cos(state.phase), pitch, rate])
-        return self._observation(state, command)
+        clock = jnp.stack([jnp.sin(state.phase), jnp.cos(state.phase)])
+        return self._observation(state, clock, jnp.stack(self.command(state.phase)))
+
+    @property
+    def command_layout(self) -> tuple[Block, ...]:
+        amplitude = self.task.amplitude_rad
+        rate = amplitude * 2.0 * np.pi * self.task.frequency_hz
+        return (
+            CLOCK,
+            Block(
+                "command",
+                ("pitch_rad", "pitch_rate_rad_s"),
+                "rad, rad/s",
+                "commanded pitch of the trunk, positive with its front down, and its rate",
+                of_clock=((amplitude, 0.0), (0.0, rate)),
+            ),
+        )
 
     def reward_terms(
         self, before: TaskState, state: TaskState, record: StepRecord

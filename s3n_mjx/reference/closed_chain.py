@@ -215,7 +215,8 @@ class ClosedChain:
                 f" {robot.joints[worst]}: {error[worst]:.3f} rad off over the posture range;"
                 " correct `jacobian`, or name the joint that it turns as `closed_chain_joint`"
             )
-        self._motor_offset = np.mean(offsets, axis=0)
+        # Angles of the motors' joints where their encoders read zero, (nu,) rad.
+        self.motor_offset = np.mean(offsets, axis=0)
 
     def assemble(self, joints: Array, base: Array | None = None) -> float:
         """Close the loops with the serial joints at ``joints``, at rest.
@@ -281,7 +282,7 @@ class ClosedChain:
 
     def _motors(self) -> tuple[Array, Array]:
         """Position and velocity in actuator coordinates as the drives read them."""
-        position = self._encoder(self.data.qpos[self._motor_qpos] - self._motor_offset)
+        position = self._encoder(self.data.qpos[self._motor_qpos] - self.motor_offset)
         velocity = self.data.qvel[self._motor_dof]
         return position, self._noisy(velocity, self.imperfections.velocity_noise_rad_s)
 
