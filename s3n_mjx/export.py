@@ -1,11 +1,13 @@
 """`python -m s3n_mjx.export --checkpoint PATH`: a policy for a robot, as ONNX.
 
 Leaves `policy.onnx`, which holds network, normalizer and all that a controller must know, and
-`controller.py`, an example of one that needs nothing of this package.
+`controller.py`, an example of one that needs nothing of this package; and for a robot without a
+closed-chain MJCF, `robot.xml` to try them on.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import tempfile
@@ -30,10 +32,13 @@ from s3n_mjx.deployment.onnx_policy import (
 from s3n_mjx.envs.base import OBSERVATION_LIMIT
 from s3n_mjx.errors import UserError
 from s3n_mjx.eval import default_folder, nominal_env
+from s3n_mjx.normalization import Injection
+from s3n_mjx.simulation import export as mjcf
+from s3n_mjx.simulation.injection import normalize
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training.policy import load_params, make_policy
 
-POLICY, CONTROLLER = "policy.onnx", "controller.py"
+POLICY, CONTROLLER, ROBOT = "policy.onnx", "controller.py", "robot.xml"
 
 # Largest difference of an action, of [-1, 1]: some hundred roundings in float32.
 PARITY = 1e-5
@@ -48,7 +53,7 @@ class Export:
     Args:
         checkpoint: checkpoint folder, run folder, any level between, or a folder of runs; the
             newest checkpoint counts.
-        out: folder for the two files; by default `export/STEP` in the run folder, and
+        out: folder for the files; by default `export/STEP` in the run folder, and
             `runs/export/NAME` for a checkpoint outside of one.
     """
 
@@ -98,12 +103,30 @@ def prepare(folder: Path) -> None:
         )
 
 
-def write(model: onnx.ModelProto, folder: Path) -> None:
-    """Put policy and example controller into ``folder``: both or neither."""
+def stand_in(checkpoint: checkpoints.Checkpoint, folder: Path) -> str | None:
+    """MJCF, for ``folder``, of a robot without a closed chain: what it was trained as.
+
+    Returns:
+        None for a robot with a closed chain, which is nearer to the real one.
+    """
+    if checkpoint.robot.description.closed_chain is not None:
+        return None
+    config = dataclasses.replace(
+        checkpoint.config.simulation, injection=Injection.MASS_MATRIX, base_coupling=False
+    )
+    return mjcf.export(normalize(checkpoint.robot, config), mjcf.Actuators.MOTOR, folder).xml
+
+
+def write(model: onnx.ModelProto, robot: str | None, folder: Path) -> None:
+    """Put policy, example controller and robot, if there is one, into ``folder``: all or none."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".export.") as temporary:
         onnx.save_model(model, str(Path(temporary) / POLICY))
         (Path(temporary) / CONTROLLER).write_bytes(_example())
-        for name in (CONTROLLER, POLICY):
+        names = [CONTROLLER, POLICY]
+        if robot is not None:
+            (Path(temporary) / ROBOT).write_text(robot)
+            names.append(ROBOT)
+        for name in names:
             os.replace(Path(temporary) / name, folder / name)
 
 
@@ -121,16 +144,21 @@ def main(args: Sequence[str]) -> None:
     )
     prepare(folder)
     model, parity = export(checkpoint)
-    write(model, folder)
+    robot = stand_in(checkpoint, folder)
+    write(model, robot, folder)
     print(
         f"ONNX and JAX differ by {parity[1.0]:.1e} at most, over {_DRAWS:,} observations spread"
         f" as in training ({parity[_FAR]:.1e} where they spread {_FAR:g} times as far)"
     )
     print(f"policy:     {folder / POLICY}")
     print(f"controller: {folder / CONTROLLER}")
-    robot = checkpoint.robot
-    mjcf = robot.path.parent / (robot.description.closed_chain or robot.description.model)
-    parts = [python_command(), folder / CONTROLLER, folder / POLICY, mjcf]
+    description = checkpoint.robot.description
+    model_file = folder / ROBOT
+    if robot is None:
+        model_file = checkpoint.robot.path.parent / str(description.closed_chain)
+    else:
+        print(f"robot:      {model_file} (the simulator's own; there is no closed chain)")
+    parts = [python_command(), folder / CONTROLLER, folder / POLICY, model_file]
     print("\ntry them (--viewer shows it):\n  " + shlex.join(map(str, parts)))
 
 

@@ -573,19 +573,42 @@ def test_folders_stand_beside_those_of_eval():
 
 
 def test_a_robot_without_a_closed_chain_is_exported_too(circle, write_robot, description):
-    """Its controller runs on the serial MJCF; zipped with its assets is as good."""
+    """With a robot to try it on: the serial MJCF as it was simulated."""
     robot = load_robot(write_robot(description))
     checkpoint = dataclasses.replace(circle.checkpoint, robot=robot)
     model, parity = export.export(checkpoint)
     assert max(parity.values()) < export.PARITY
     folder = robot.path.parent
-    onnx.save_model(model, str(folder / export.POLICY))
+    export.write(model, export.stand_in(checkpoint, folder), folder)
     with (folder / "serial.zip").open("wb") as file:
         load_spec(folder / "serial.xml").to_zip(file)
     control = controller.Controller(folder / export.POLICY)
     logs = [
         controller.run(control, controller.Plant(control.meta, folder / name), 0.5)
-        for name in ("serial.xml", "serial.zip")
+        for name in ("serial.xml", "serial.zip", export.ROBOT)
     ]
     np.testing.assert_array_equal(logs[0]["qpos"], logs[1]["qpos"])
-    assert len(logs[0]["action"]) == round(0.5 / circle.env.dt)
+    assert all(len(log["action"]) == round(0.5 / circle.env.dt) for log in logs)
+    # S3N's inertia is in the latter alone.
+    assert np.abs(logs[2]["qpos"] - logs[0]["qpos"]).max() > 1e-4
+    assert export.stand_in(circle.checkpoint, folder) is None
+
+
+def test_joints_that_the_description_holds_do_not_hang_loose(circle, tmp_path, robot):
+    """On an MJCF that still has them: two more joints on the trunk."""
+    spec = load_spec(CLOSED_CHAIN)
+    arm = spec.body("trunk").add_body(name="arm", pos=[0.1, 0, 0.1])
+    arm.add_joint(name="shoulder", axis=[0, 1, 0], ref=0.1)
+    arm.explicitinertial = True
+    arm.mass, arm.ipos, arm.inertia = 0.2, [0.2, 0, 0], [1e-4] * 3
+    for key in list(spec.keys):
+        spec.delete(key)
+    path = tmp_path / "with_arm.xml"
+    path.write_text(spec.to_xml())
+    meta = json.loads(json.dumps(circle.meta))
+    meta["mujoco"]["held"] = {"shoulder": 0.7}
+    meta["mujoco"]["home_qpos"]["shoulder"] = 0.7
+    plant = controller.Plant(meta, path)
+    for _ in range(300):
+        plant.step(np.zeros(12))
+    assert plant.data.joint("shoulder").qpos[0] == pytest.approx(0.7, abs=0.02)

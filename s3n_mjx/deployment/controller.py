@@ -157,6 +157,7 @@ class Plant:
             spec = mujoco.MjSpec.from_file(str(mjcf))
         if not any(g.parent.name == "world" and g.contype | g.conaffinity for g in spec.geoms):
             self._add_floor(spec)
+        self._hold(spec)
         self.model = model = spec.compile()
         # Torques come in as generalized forces; actuators of the MJCF would add to them.
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ACTUATION
@@ -199,6 +200,16 @@ class Plant:
             contype=touching,
             conaffinity=touching,
         )
+
+    def _hold(self, spec):
+        """Joints that no motor of the policy turns stay where they were in training."""
+        drawn = spec.compile()
+        known = {drawn.joint(i).name for i in range(drawn.njnt)}
+        for name, value in self._meta["mujoco"]["held"].items():
+            if name in known:
+                moved = value - float(drawn.qpos0[drawn.joint(name).qposadr[0]])
+                hold = spec.add_equality(type=self._mujoco.mjtEq.mjEQ_JOINT, name1=name)
+                hold.data[:5] = [moved, 0.0, 0.0, 0.0, 0.0]
 
     def reset(self, qpos=None):
         """At rest at home, or in the configuration `qpos` (nq,), which must close the loops."""

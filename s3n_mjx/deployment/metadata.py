@@ -32,7 +32,7 @@ def metadata(checkpoint: Checkpoint, env: RobotEnv) -> dict[str, Any]:
         UserError: the closed-chain MJCF contradicts the description.
     """
     robot, config = env.robot, env.simulation.config
-    entries = [entry for leg in robot.description.legs for entry in leg.joints]
+    entries = robot.description.driven
     return {
         "kind": KIND,
         "format": FORMAT,
@@ -40,7 +40,7 @@ def metadata(checkpoint: Checkpoint, env: RobotEnv) -> dict[str, Any]:
         "robot": robot.description.name,
         # Order of every list over joints and over motors; joint and motor of a place go together.
         "joints": list(robot.joints),
-        "motors": [entry.actuator for entry in entries],
+        "motors": [entry.actuator or entry.joint for entry in entries],
         "closed_chain_joints": [entry.closed_chain_joint or entry.joint for entry in entries],
         "actuator_map": robot.actuator_map.tolist(),
         "target": (
@@ -107,6 +107,8 @@ def _mujoco_robot(robot: Robot, control_period_s: float) -> dict[str, Any]:
         offset = plant.motor_offset
     model = robot.model
     return {
+        # Joints that the description holds at home, rad or m.
+        "held": robot.held,
         # Joints with one coordinate, loops closed.
         "home_qpos": joints,
         # Angle of the closed-chain MJCF's motor joints where motor_position is zero.
