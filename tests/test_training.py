@@ -267,6 +267,16 @@ def test_broken_checkpoints_are_one_line(copied, harm, says):
     assert "\n" not in str(caught.value)
 
 
+def test_a_folder_of_checkpoints_by_name_says_which(tmp_path):
+    """As the shipped policies lie: none of them is the newest."""
+    for name in ("pitch-b", "pitch-a", "empty"):
+        (tmp_path / name).mkdir()
+    for name in ("pitch-b", "pitch-a"):
+        (tmp_path / name / "checkpoint.yaml").touch()
+    with pytest.raises(UserError, match="no checkpoint in it; it holds pitch-a, pitch-b: name one"):
+        checkpoints.find(tmp_path)
+
+
 def test_parameters_of_another_network_are_one_line(copied):
     """Whole, ours, but of other layers than the config says."""
     checkpoint = copied / "checkpoints" / "000000000240"
