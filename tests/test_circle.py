@@ -19,7 +19,7 @@ from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation import metrics, plots
 from s3n_mjx.evaluation.gaps import circle_gap
 from s3n_mjx.evaluation.rollout import rollout
-from s3n_mjx.evaluation.tasks import EVALUATIONS, Groups
+from s3n_mjx.evaluation.tasks import EVALUATIONS, PICTURES, Groups
 from s3n_mjx.normalization import Variant
 from s3n_mjx.reference.rollout import rollout_reference
 from s3n_mjx.robot.model import load_robot
@@ -442,6 +442,7 @@ def test_pictures_and_summary():
     task = EVALUATIONS["circle"]
     pictures = task.pictures(groups, 0.5)
     assert set(pictures) == {"velocity_tracking", "path", "velocity_gap"}
+    assert set(pictures) <= set(PICTURES)  # or a second evaluation would leave the first's
     assert "E_phi 5.0 %" in pictures["velocity_gap"][0].get_suptitle()
     assert set(task.pictures(Groups([circling()], [], ""), 0.5)) == {"velocity_tracking", "path"}
     gap = task.gap(groups.simulated, groups.reference, 0.5)

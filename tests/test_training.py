@@ -18,7 +18,9 @@ import yaml
 from s3n_mjx import compat, train
 from s3n_mjx import eval as evaluation
 from s3n_mjx.errors import UserError
+from s3n_mjx.evaluation.tasks import PICTURES
 from s3n_mjx.normalization import Injection, Variant
+from s3n_mjx.reference.imperfections import Level
 from s3n_mjx.simulation.injection import normalize
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training import run as runs
@@ -199,6 +201,40 @@ def test_eval_against_the_closed_chain_and_a_log(run_folder, tmp_path, capsys):
         evaluation.main(f"{flags} --against {log}".split())
 
 
+def test_results_of_each_reference_have_a_folder_of_their_own():
+    step = Path("run/checkpoints/000000000080")
+    shipped = Path("assets/policies/circle-s3n_act")
+    for checkpoint, base in (
+        (step, Path("run/eval/000000000080")),
+        (shipped, Path("runs/eval/circle-s3n_act")),
+    ):
+        folder = evaluation.default_folder
+        chain = folder(checkpoint, "closed_chain", Level.REALISTIC)
+        assert folder(checkpoint) == base
+        assert chain == base.with_name(f"{base.name}-closed_chain-realistic")
+        log = folder(checkpoint, "lab/trial.csv", Level.IDEAL)
+        assert log == base.with_name(f"{base.name}-log-trial")
+
+
+def test_a_second_evaluation_removes_the_first_and_nothing_else(tmp_path):
+    stale = ["video.mp4", "metrics.json", "path.png", "training_curve.png", "report.html"]
+    stale += ["recording.npz", "logs/simulated_0.csv", "logs/reference_11.csv"]
+    others = ["play-simulator.mp4", "my.png", "logs/trial.csv", "logs/reference_0.csv.bak"]
+    (tmp_path / "logs").mkdir()
+    for name in stale + others:
+        (tmp_path / name).touch()
+    log = tmp_path / "logs" / "reference_0.csv"
+    log.touch()
+    evaluation.remove_results(tmp_path, but=log)
+    left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+    assert left == {*others, "logs/reference_0.csv"}
+    (tmp_path / "other" / "logs").mkdir(parents=True)
+    (tmp_path / "other" / "logs" / "simulated_0.csv").touch()
+    evaluation.remove_results(tmp_path / "other")
+    assert not list((tmp_path / "other").iterdir())
+    evaluation.remove_results(tmp_path / "missing")
+
+
 def test_eval_against_nothing_is_one_line(run_folder):
     with pytest.raises(UserError, match="--against: no log 'closed-chain'"):
         evaluation.main(f"--checkpoint {run_folder} --against closed-chain".split())
@@ -206,6 +242,8 @@ def test_eval_against_nothing_is_one_line(run_folder):
 
 def test_eval_writes_metrics_and_plots(run_folder, tmp_path, capsys):
     out = tmp_path / "eval"
+    out.mkdir()
+    (out / "video.mp4").write_text("of an earlier evaluation")
     evaluation.main(
         f"--checkpoint {run_folder} --episodes 2 --duration-s 0.9 --settle-s 0.2"
         f" --no-video --out {out}".split()
@@ -220,6 +258,7 @@ def test_eval_writes_metrics_and_plots(run_folder, tmp_path, capsys):
         "torque_rms_nm",
     ):
         assert np.isfinite(figures[key])
+    assert {p.stem for p in out.glob("*.png")} <= {*PICTURES, "training_curve"}
     # Whatever the policy, the floor carries the robot's weight on average.
     assert figures["grf_norm_mean_n"] == pytest.approx(15.4 * 9.81 / 4, rel=0.25)
     assert {p.name for p in out.iterdir()} == {

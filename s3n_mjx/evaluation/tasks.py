@@ -13,6 +13,9 @@ from s3n_mjx.evaluation.recording import Recording
 
 Figures = Mapping[str, float]
 
+# By the names of their files, of all tasks: a folder's earlier ones are known by these.
+PICTURES = ("pitch_tracking", "pitch_rate", "grf_norm", "velocity_tracking", "path", "velocity_gap")
+
 
 @dataclass(frozen=True)
 class Groups:
