@@ -247,7 +247,7 @@ def main(args: Sequence[str]) -> None:
     print(f"{simulation.injection}, {checkpoint.env_steps:,} environment steps")
     log = options.against not in (None, CLOSED_CHAIN)
     print(
-        f"{1 if log else options.episodes} episodes of {options.duration_s:g} s"
+        f"{metrics.counted(1 if log else options.episodes, 'episode')} of {options.duration_s:g} s"
         f"{' at most' if log else ''} in the simulator it was trained in, nominal robot, on"
         f" {runtime.machine()}; compiling",
         flush=True,
