@@ -141,8 +141,8 @@ def run(main: Callable[[Sequence[str]], None], args: Sequence[str] | None = None
         raise SystemExit(2) from None
     except BrokenPipeError:  # output piped into `head`
         raise SystemExit(0) from None
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"interrupted{f', {stop}' if str(stop) else ''}", file=sys.stderr)
         raise SystemExit(130) from None
 
 

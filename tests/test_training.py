@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import flax.serialization
@@ -17,6 +18,7 @@ import yaml
 
 from s3n_mjx import compat, train
 from s3n_mjx import eval as evaluation
+from s3n_mjx.cli import python_command
 from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation.tasks import PICTURES
 from s3n_mjx.normalization import Injection, Variant
@@ -25,7 +27,7 @@ from s3n_mjx.simulation.injection import normalize
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training import run as runs
 from s3n_mjx.training.config import load_preset
-from s3n_mjx.training.metrics_log import MetricsFile, read_rows
+from s3n_mjx.training.metrics_log import MetricsFile, TensorBoard, WeightsAndBiases, read_rows
 
 SMALL = shlex.split("""
     --preset cpu --num-envs 16 --batch-size 8 --num-minibatches 2 --unroll-length 5
@@ -123,6 +125,43 @@ def test_resume_refuses_flags_of_another_run(run_folder):
         train.main(["--resume", str(run_folder), "--seed", "7"])
 
 
+def test_resume_refuses_another_folder(run_folder, tmp_path):
+    with pytest.raises(UserError, match="--run-dir: a resumed run stays in its folder"):
+        train.main(["--resume", str(run_folder), "--run-dir", str(tmp_path / "elsewhere")])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "files", "logs"),
+    [
+        ([], [], False),
+        (["--tensorboard"], [], True),
+        ([], ["events.out.tfevents.1.host"], True),
+        (["--no-tensorboard"], ["events.out.tfevents.1.host"], False),
+    ],
+)
+def test_resume_goes_on_with_tensorboard(copied, monkeypatch, flags, files, logs):
+    for name in files:
+        (copied / name).touch()
+    seen = []
+
+    def remember(config, folder, start, loggers, env):
+        seen.extend(loggers)
+        return folder
+
+    monkeypatch.setattr(runs, "train", remember)
+    train.main(["--resume", str(copied), *flags])
+    assert [isinstance(logger, TensorBoard) for logger in seen] == [True] * logs
+
+
+def test_a_missing_wandb_is_one_line_that_can_be_pasted(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError) as caught:
+        WeightsAndBiases("run", {})
+    assert str(caught.value).endswith(f"{python_command()} -m pip install wandb")
+    assert "\n" not in str(caught.value)
+
+
 def test_resuming_a_finished_run_trains_nothing(run_folder, capsys):
     before = read_rows(run_folder / runs.METRICS_FILE)
     train.main(["--resume", str(run_folder)])
@@ -160,11 +199,17 @@ def test_ctrl_c_keeps_the_epoch_and_says_how_to_go_on(tmp_path, monkeypatch, cap
         signal.signal(signal.SIGINT, before)  # ignored, where the tests are a background job
     assert stopped.value.code == 130
     assert [p.name for p in (folder / "checkpoints").iterdir()] == ["000000000080"]
-    assert f"--resume {folder}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "interrupted, the checkpoint at 80 environment steps is kept; go on with" in said
+    assert f"--resume {folder}" in said
+    # Brax evaluates an epoch after it hands out its parameters.
+    assert [row["env_steps"] for row in read_rows(folder / runs.METRICS_FILE)] == [0, 80]
     assert after is signal.default_int_handler
     monkeypatch.undo()
     train.main(["--resume", str(tmp_path)])  # a folder of runs will do
     assert checkpoints.load(folder).env_steps == 240
+    rows = read_rows(folder / runs.METRICS_FILE)
+    assert [row["env_steps"] for row in rows] == [0, 80, 160, 240]
 
 
 @pytest.mark.parametrize("injection", ["qfrc_applied", "mass_matrix"])
