@@ -6,6 +6,7 @@ A user's mistake ends in one line on stderr and exit code 2.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import io
 import os
@@ -14,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import pydantic
 import tyro
@@ -42,6 +43,9 @@ def parse_arguments(cls: type[T], args: Sequence[str], prog: str) -> T:
         UserError: what is wrong with them, in one line.
         SystemExit: help was asked for (code 0).
     """
+    for each in _dataclasses_in(cls):
+        if each.__doc__:
+            each.__doc__ = _MARKUP.sub(r"`\1`", each.__doc__)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -62,10 +66,23 @@ def parse_arguments(cls: type[T], args: Sequence[str], prog: str) -> T:
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise UserError(_one_line(said.getvalue())) from None
+        raise UserError(_one_line(said.getvalue(), getattr(cls, "__name__", ""))) from None
 
 
-# What tyro says where pydantic refused a value of a nested dataclass.
+# Sphinx's references, which docstrings may hold and which say nothing in a terminal.
+_MARKUP = re.compile(r"(?::[a-z]+:`~?|``)([^`]+)``?")
+
+
+def _dataclasses_in(hint: Any) -> set[type]:
+    """Dataclasses that a type is made of, with those of their fields."""
+    if not dataclasses.is_dataclass(hint):
+        return set().union(*map(_dataclasses_in, get_args(hint)))
+    assert isinstance(hint, type)
+    return {hint}.union(*map(_dataclasses_in, get_type_hints(hint).values()))
+
+
+# What tyro says where pydantic refused a value: of a nested dataclass by the name of its field,
+# of the outermost one by that of its class.
 _NESTED = re.compile(r"Error parsing (\S*): \d+ validation errors? for \S+ (\S+) (.*?) \[type")
 
 
@@ -73,8 +90,13 @@ def _flag(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _one_line(boxed: str) -> str:
-    """tyro's box of several lines as one: the message, and its nearest suggestion."""
+def _one_line(boxed: str, outermost: str) -> str:
+    """tyro's box of several lines as one: the message, and its nearest suggestion.
+
+    Args:
+        boxed: what tyro printed.
+        outermost: name of the class that was parsed.
+    """
     sections: list[list[str]] = [[]]
     for line in boxed.splitlines():
         text = line.strip().strip("│╭╮╰╯").strip()
@@ -88,7 +110,8 @@ def _one_line(boxed: str) -> str:
     nested = _NESTED.match(message)
     if nested:
         prefix, field, reason = nested.groups()
-        prefix = prefix.removeprefix("config").strip(".")
+        prefix = "" if prefix == outermost else prefix.removeprefix("config").strip(".")
+        field = re.sub(r"\.\d+$", "", field)  # one of several values of a flag
         return f"--{_flag(f'{prefix}.{field}' if prefix else field)}: {reason}"
     for section in sections[1:]:
         if section and section[0].startswith("Perhaps you meant") and len(section) > 1:
@@ -119,8 +142,8 @@ def run(main: Callable[[Sequence[str]], None], args: Sequence[str] | None = None
         raise SystemExit(2) from None
     except BrokenPipeError:  # output piped into `head`
         raise SystemExit(0) from None
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"interrupted{f', {stop}' if str(stop) else ''}", file=sys.stderr)
         raise SystemExit(130) from None
 
 

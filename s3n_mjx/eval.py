@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +28,7 @@ from s3n_mjx.evaluation import metrics, plots, report, video
 from s3n_mjx.evaluation.logs import read_log, write_log
 from s3n_mjx.evaluation.recording import Recording
 from s3n_mjx.evaluation.rollout import rollout
-from s3n_mjx.evaluation.tasks import EVALUATIONS, Groups
+from s3n_mjx.evaluation.tasks import EVALUATIONS, PICTURES, Groups
 from s3n_mjx.files import written_whole
 from s3n_mjx.reference.imperfections import Level
 from s3n_mjx.reference.rollout import rollout_reference
@@ -50,7 +51,9 @@ class Evaluate:
             Parquet, see docs/logs.md); the gap to it is measured then.
         level: of the closed chain: ideal linkage, or with friction, noise and parameter error.
         out: folder for the results; by default `eval/STEP` in the run folder, and
-            `runs/eval/NAME` for a checkpoint outside of one.
+            `runs/eval/NAME` for a checkpoint outside of one, with `-closed_chain-LEVEL` or
+            `-log-NAME` behind it when there is a reference. Results of an earlier evaluation
+            there give way.
         episodes: how many, side by side.
         duration_s: length of each episode in s.
         settle_s: left out of the tracking figures at the start of each episode, in s.
@@ -172,16 +175,55 @@ def evaluate_against_log(
     return Trials(env, simulated, [log])
 
 
-def default_folder(checkpoint: Path, kind: str = "eval") -> Path:
+def default_folder(checkpoint: Path, kind: str = "eval", suffix: str = "") -> Path:
     """`RUN/eval/STEP` for a checkpoint of a run folder, `runs/eval/NAME` for any other one.
 
     Args:
         checkpoint: its folder.
         kind: what lies there, in the place of `eval`.
+        suffix: of the last folder's name.
     """
     if checkpoint.parent.name == "checkpoints":
-        return checkpoint.parent.parent / kind / checkpoint.name
-    return Path("runs") / kind / checkpoint.resolve().name
+        return checkpoint.parent.parent / kind / f"{checkpoint.name}{suffix}"
+    return Path("runs") / kind / f"{checkpoint.resolve().name}{suffix}"
+
+
+def suffix_of(against: str | None, level: Level) -> str:
+    """Of the folder of an evaluation: results against a reference lie beside those without one.
+
+    Args:
+        against: as of the command line.
+        level: of the closed chain.
+    """
+    if against is None:
+        return ""
+    return f"-{against}-{level}" if against == CLOSED_CHAIN else f"-log-{Path(against).stem}"
+
+
+TRAINING_CURVE = "training_curve"
+_WRITTEN = (
+    *("metrics.json", "report.html", "recording.npz", "video.mp4"),
+    *(f"{name}.png" for name in (*PICTURES, TRAINING_CURVE)),
+)
+_WRITTEN_LOG = re.compile(r"(simulated|reference)_\d+\.csv")
+
+
+def remove_results(folder: Path, but: Path | None = None) -> None:
+    """Remove what an earlier evaluation left in ``folder``, and nothing that others did.
+
+    Args:
+        folder: of results; may be missing.
+        but: a file to keep: the log to compare with may be one that an evaluation wrote.
+    """
+    logs = folder / "logs"
+    written = [folder / name for name in _WRITTEN]
+    if logs.is_dir():
+        written += [path for path in logs.iterdir() if _WRITTEN_LOG.fullmatch(path.name)]
+    for path in written:
+        if but is None or path.resolve() != but.resolve():
+            path.unlink(missing_ok=True)
+    if logs.is_dir() and not any(logs.iterdir()):
+        logs.rmdir()
 
 
 def _checked(options: Evaluate) -> checkpoints.Checkpoint:
@@ -212,7 +254,7 @@ def main(args: Sequence[str]) -> None:
     print(f"{simulation.injection}, {checkpoint.env_steps:,} environment steps")
     log = options.against not in (None, CLOSED_CHAIN)
     print(
-        f"{1 if log else options.episodes} episodes of {options.duration_s:g} s"
+        f"{metrics.counted(1 if log else options.episodes, 'episode')} of {options.duration_s:g} s"
         f"{' at most' if log else ''} in the simulator it was trained in, nominal robot, on"
         f" {runtime.machine()}; compiling",
         flush=True,
@@ -249,9 +291,12 @@ def main(args: Sequence[str]) -> None:
         print(f"\ngap to the reference ({against})")
         print(metrics.metric_table(gap))
     print()
-    folder = options.out or default_folder(checkpoint.path)
+    folder = options.out or default_folder(
+        checkpoint.path, suffix=suffix_of(options.against, options.level)
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        remove_results(folder, Path(options.against) if options.against else None)
         write_json(folder / "metrics.json", figures | gap)
     except OSError as error:
         raise UserError(f"--out: {folder} cannot be written ({error})") from None
@@ -264,7 +309,7 @@ def main(args: Sequence[str]) -> None:
     pictures = task.pictures(groups, options.settle_s)
     rows = read_rows(checkpoint.path.parent.parent / runs.METRICS_FILE)
     if rows:
-        pictures["training_curve"] = plots.training_curve(rows), "How it was learnt"
+        pictures[TRAINING_CURVE] = plots.training_curve(rows), "How it was learnt"
     for name, (figure, _) in pictures.items():
         plots.save(figure, folder / f"{name}.png")
     film = _render(options, env, recordings[0], folder) if options.video else None

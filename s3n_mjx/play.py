@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -52,8 +52,8 @@ class Play:
         level: of the closed chain.
         command: what the policy is told at first, in the task's order; for the circle v_x in m/s
             and w_z in rad/s. By default the task's own.
-        video: mp4 or gif to write in place of a window; by default `play.mp4` beside the
-            evaluation where there is no screen.
+        video: mp4 or gif to write in place of a window; where there is no screen by default an
+            mp4 in the folder of the evaluation, named by plant and command.
         duration_s: of the video, in s.
         fps: frames per second of the video.
         size: width and height of the video, in pixel.
@@ -134,13 +134,33 @@ def initial_command(env: RobotEnv, given: Sequence[float] | None) -> np.ndarray:
     if len(given) != len(ranges):
         takes = " and ".join(ranges) or "none"
         raise UserError(f"--command: {len(given)} numbers; the task takes {takes}")
-    for value, (name, (low, high)) in zip(given, ranges.items(), strict=True):
-        if not low <= value <= high:
-            raise UserError(
-                f"--command: {name} {value:g} is outside of what the policy was trained for,"
-                f" {low:g} to {high:g}"
-            )
+    outside = [
+        f"{name} {value:g} ({low:g} to {high:g})"
+        for value, (name, (low, high)) in zip(given, ranges.items(), strict=True)
+        if not low <= value <= high
+    ]
+    if outside:
+        raise UserError(
+            f"--command: outside of what the policy was trained for: {', '.join(outside)}"
+        )
     return np.array(given, dtype=np.float64)
+
+
+def video_name(options: Play, ranges: Iterable[str], command: np.ndarray) -> str:
+    """`play-closed_chain-ideal-vx0.5-wz0.2.mp4`: another plant or command is another file.
+
+    Args:
+        options: of the command line.
+        ranges: names of the command's elements.
+        command: the first one.
+    """
+    parts = ["play", options.on]
+    if options.on == CLOSED_CHAIN:
+        parts.append(str(options.level))
+    parts += [
+        f"{name.split('_')[0]}{value:.4g}" for name, value in zip(ranges, command, strict=True)
+    ]
+    return "-".join(parts) + ".mp4"
 
 
 def no_screen() -> str:
@@ -239,8 +259,8 @@ def main(args: Sequence[str]) -> None:
         raise UserError(
             f"--duration-s: {options.duration_s:g} s is less than a policy step of {env.dt:g} s"
         )
-    policy = policy_of(checkpoint, env)
     command = initial_command(env, options.command)
+    policy = policy_of(checkpoint, env)
     simulation = checkpoint.config.simulation
     print(
         f"checkpoint {checkpoint.path}: {checkpoint.task}, {simulation.variant} by"
@@ -261,14 +281,16 @@ def main(args: Sequence[str]) -> None:
             player = SimulatorPlayer(env, policy, options.seed)
         show(player, steering, env.dt)
         return
-    path = options.video or default_folder(checkpoint.path) / "play.mp4"
+    name = video_name(options, env.command_ranges, command)
+    path = options.video or default_folder(checkpoint.path) / name
     make_folder(path.parent, "--video")
+    replaces = path.exists()
     if options.video is None:
         print(f"{reason}; writing a video")
     outcome = film(options, env, policy, command, path)
     if outcome.path is None:
         raise UserError(outcome.message)
-    print(outcome.message)
+    print(f"{outcome.message}{' (in the place of an earlier one)' if replaces else ''}")
 
 
 if __name__ == "__main__":

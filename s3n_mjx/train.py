@@ -35,7 +35,7 @@ from s3n_mjx.training.metrics_log import Logger, TensorBoard, WeightsAndBiases
 from s3n_mjx.training.progress import duration
 
 # Flags that may stand beside --resume; any other one would ask for another run.
-_WITH_RESUME = ("--resume", "--tensorboard", "--wandb")
+_WITH_RESUME = ("--resume", "--tensorboard", "--no-tensorboard", "--wandb", "--no-wandb")
 
 
 class _FirstLook(argparse.ArgumentParser):
@@ -78,8 +78,9 @@ def parse(args: Sequence[str]) -> tuple[Any, RunConfig]:
             `paper` where there is an accelerator and `cpu` elsewhere.
         run_dir: folder of the run; made. By default runs/TASK-VARIANT-INJECTION-seedN-TIME.
         resume: run folder to go on with, from its last checkpoint; its own config counts.
-        tensorboard: event files in the run folder.
-        wandb: log to Weights & Biases.
+        tensorboard: event files in the run folder; a run that has some goes on with them when it
+            is resumed.
+        wandb: log to Weights & Biases; a run that is resumed is told so again.
     """
     options = parse_arguments(cls, args, "python -m s3n_mjx.train")
     return options, options.config
@@ -100,8 +101,12 @@ def main(args: Sequence[str]) -> None:
     began = time.monotonic()
     options, config = parse(args)
     start = runs.Start()
+    tensorboard = options.tensorboard
     if options.resume is not None:
+        if options.run_dir is not None:
+            raise UserError("--run-dir: a resumed run stays in its folder; leave it out")
         folder = runs.find(options.resume)
+        tensorboard |= TensorBoard.in_use(folder) and "--no-tensorboard" not in args
         start = runs.resume_from(folder)
         stored = runs.load_config(folder)
         given = [a for a in args if a.startswith("--") and a.split("=")[0] not in _WITH_RESUME]
@@ -144,13 +149,14 @@ def main(args: Sequence[str]) -> None:
     print("compiling; the first time this takes a minute or two, later starts use the cache")
     sys.stdout.flush()
 
-    if options.tensorboard:
+    if tensorboard:
         loggers.append(TensorBoard(folder))
     try:
         checkpoint = runs.train(config, folder, start, loggers, env)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         again = f"{python_command()} -m s3n_mjx.train --resume {folder}"
-        print(f"\ninterrupted; go on with: {again}", file=sys.stderr)
+        kept = f", {stop}" if str(stop) else ""
+        print(f"\ninterrupted{kept}; go on with: {again}", file=sys.stderr)
         raise SystemExit(130) from None
 
     print(f"done in {duration(time.monotonic() - began)}; curve: {folder / runs.METRICS_FILE}")

@@ -19,7 +19,7 @@ from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation import metrics, plots
 from s3n_mjx.evaluation.gaps import circle_gap
 from s3n_mjx.evaluation.rollout import rollout
-from s3n_mjx.evaluation.tasks import EVALUATIONS, Groups
+from s3n_mjx.evaluation.tasks import EVALUATIONS, PICTURES, Groups
 from s3n_mjx.normalization import Variant
 from s3n_mjx.reference.rollout import rollout_reference
 from s3n_mjx.robot.model import load_robot
@@ -442,6 +442,7 @@ def test_pictures_and_summary():
     task = EVALUATIONS["circle"]
     pictures = task.pictures(groups, 0.5)
     assert set(pictures) == {"velocity_tracking", "path", "velocity_gap"}
+    assert set(pictures) <= set(PICTURES)  # or a second evaluation would leave the first's
     assert "E_phi 5.0 %" in pictures["velocity_gap"][0].get_suptitle()
     assert set(task.pictures(Groups([circling()], [], ""), 0.5)) == {"velocity_tracking", "path"}
     gap = task.gap(groups.simulated, groups.reference, 0.5)
@@ -450,3 +451,34 @@ def test_pictures_and_summary():
     rows = [{"env_steps": 1, "eval/episode_reward": 1.0, "eval/velocity_rmse_m_s": 0.1}]
     labels = [ax.get_ylabel() for ax in plots.training_curve(rows).axes]
     assert labels[1].startswith("velocity error")
+    assert pictures["velocity_gap"][0].axes[0].yaxis.get_major_formatter()(2.0) == "2 %"
+    summary = task.summary(metrics.circle_metrics([circling()], 0.5), {}, "")
+    assert "0 falls in 1 episode." in summary
+
+
+def starting_slowly(yaw_at_first, fell=False):
+    """From rest to the command's circle within 0.9 s, the trunk swaying at 2 Hz."""
+    r = circling()
+    speed = np.minimum(r.time / 0.9, 1.0)
+    course = yaw_at_first + 0.8 * np.cumsum(speed) * 0.003
+    velocity = 0.8 * speed[:, None] * np.stack([np.cos(course), np.sin(course)], axis=1)
+    position = np.column_stack([np.cumsum(velocity, axis=0) * 0.003, 0.3 + 0.0 * r.time])
+    zero = 0.0 * r.time
+    sway = 0.1 * np.sin(4.0 * np.pi * r.time + 1.0)
+    quaternion = quaternion_zyx(course + sway, zero, zero)
+    return replace(r, base_position=position, base_quaternion=quaternion, fell=fell)
+
+
+def test_path_and_the_commands_circle_begin_alike():
+    """Whoever walks as told is on the circle, however slowly and wherever to it began."""
+    groups = {"a": [starting_slowly(0.0), starting_slowly(2.0)], "b": [starting_slowly(-1.0, True)]}
+    fig = plots.path(groups, settle_s=1.0)
+    assert fig.get_suptitle() == "Path of the trunk after 1 s, 2 episodes each: 1 fall"
+    (ax,) = fig.axes
+    labels = [line.get_label() for line in ax.lines]
+    assert {"a", "b (1 fell)", "command"} <= set(labels)
+    for line in ax.lines[:4]:
+        x, y = line.get_data()
+        # All lie on the circle of radius v / w about the point to the left.
+        np.testing.assert_allclose(np.hypot(x, y - 1.0), 1.0, atol=0.01)
+    assert plots.path([starting_slowly(0.0)]).get_suptitle().endswith("1 episode: 0 falls")

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from s3n_mjx import train
+from s3n_mjx import eval as evaluation
+from s3n_mjx import play, train
+from s3n_mjx.cli import parse_arguments
 from s3n_mjx.config_files import parse, to_plain
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Injection, Variant
@@ -68,6 +70,31 @@ def test_bad_flags_are_one_line(args, says):
         train.parse(args.split())
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cls", "flags", "says"),
+    [
+        (play.Play, "--duration-s -1", "--duration-s: Input should be greater than 0"),
+        (play.Play, "--size 0 3", "--size: Input should be greater than 0"),
+        (evaluation.Evaluate, "--episodes 0", "--episodes: Input should be greater than 0"),
+    ],
+)
+def test_a_flag_is_named_as_it_was_typed(cls, flags, says):
+    with pytest.raises(UserError) as caught:
+        parse_arguments(cls, f"--checkpoint here {flags}".split(), "test")
+    assert str(caught.value) == says
+
+
+@pytest.mark.parametrize("task", ["pitch", "circle"])
+def test_help_is_free_of_markup_for_another_reader(task, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        train.main(["--task", task, "--help"])
+    assert stopped.value.code == 0
+    said = capsys.readouterr().out
+    assert "Env.reward_terms`" in said  # a reference stays a word
+    for markup in (":meth:", ":class:", ":func:", "``"):
+        assert markup not in said
 
 
 @pytest.mark.parametrize(

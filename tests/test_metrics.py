@@ -461,3 +461,18 @@ def test_metric_table_is_aligned_and_has_units():
     ends = {line.rindex(" rad") for line in lines if line.endswith(" rad")}
     assert len(ends) == 1
     assert metrics.metric_table({}) == ""
+
+
+def test_a_spread_over_one_trial_is_no_row():
+    known = {"trials": 3.0, "e_vx_m_s": 0.02, "e_vx_m_s_std": 0.01}
+    one = known | {"trials": 1.0, "e_vx_m_s_std": np.nan}
+    assert len(metrics.metric_table(known).splitlines()) == 3
+    lines = metrics.metric_table(one).splitlines()
+    assert [line.split()[0] for line in lines] == ["trials", "forward"]
+    assert metrics.counted(1.0, "episode") == "1 episode"
+    assert metrics.counted(0, "fall") == "0 falls"
+
+
+def test_torques_stand_together():
+    names = list(metrics.pitch_metrics([make_recording()]))
+    assert names.index("torque_peak_nm") == names.index("torque_rms_nm") + 1

@@ -2,6 +2,7 @@
 
 import contextlib
 import types
+from pathlib import Path
 
 import jax.numpy as jnp
 import mujoco
@@ -15,6 +16,7 @@ from s3n_mjx.envs.randomization import LegRandomization
 from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation.rollout import SimulatorPlayer
 from s3n_mjx.evaluation.video import VideoOutcome
+from s3n_mjx.reference.imperfections import Level
 from s3n_mjx.reference.rollout import ClosedChainPlayer, compiled_actor
 from s3n_mjx.simulation.config import SimulationConfig
 
@@ -54,14 +56,49 @@ def circle(robot) -> CircleEnv:
 def test_commands(robot, circle):
     np.testing.assert_allclose(play.initial_command(circle, None), [0.8, 0.8])
     np.testing.assert_allclose(play.initial_command(circle, (0.5, -1.0)), [0.5, -1.0])
-    with pytest.raises(UserError, match=r"--command: wz_rad_s 3 is outside .* -1 to 1"):
+    with pytest.raises(UserError) as caught:
         play.initial_command(circle, (0.5, 3.0))
+    assert str(caught.value).endswith("trained for: wz_rad_s 3 (-1 to 1)")
+    with pytest.raises(UserError) as caught:
+        play.initial_command(circle, (5.0, np.nan))
+    assert str(caught.value).endswith(": vx_m_s 5 (0 to 1), wz_rad_s nan (-1 to 1)")
     with pytest.raises(UserError, match="--command: 1 numbers; the task takes vx_m_s and wz_rad_s"):
         play.initial_command(circle, (0.5,))
     pitch = PitchEnv(robot)
     assert play.initial_command(pitch, None).shape == (0,)
     with pytest.raises(UserError, match="--command: 2 numbers; the task takes none"):
         play.initial_command(pitch, (0.5, 1.0))
+
+
+def test_a_video_is_named_by_plant_and_command(circle):
+    def name(options, ranges, command):
+        return play.video_name(options, ranges, np.array(command))
+
+    here, ranges = Path("here"), circle.command_ranges
+    chain = play.Play(here, on=play.CLOSED_CHAIN, level=Level.REALISTIC)
+    assert name(play.Play(here), {}, []) == "play-simulator.mp4"
+    assert name(chain, ranges, [0.5, -0.2]) == "play-closed_chain-realistic-vx0.5-wz-0.2.mp4"
+    default = np.float32([0.8, 0.8])
+    assert name(play.Play(here), ranges, default) == "play-simulator-vx0.8-wz0.8.mp4"
+
+
+def test_the_command_line_rejects_a_command_before_a_network_is_built(monkeypatch):
+    monkeypatch.setattr(play, "policy_of", lambda *_: pytest.fail("too late"))
+    policy = Path(__file__).parents[1] / "assets" / "policies" / "circle-s3n_act"
+    with pytest.raises(UserError, match=r"vx_m_s 5 .*, wz_rad_s 6 "):
+        play.main(f"--checkpoint {policy} --command 5 6".split())
+
+
+def test_a_video_in_the_place_of_another_says_so(monkeypatch, tmp_path, capsys):
+    policy = Path(__file__).parents[1] / "assets" / "policies" / "circle-s3n_act"
+    monkeypatch.setattr(play, "film", lambda *args: VideoOutcome(args[-1]))
+    film = tmp_path / "film.mp4"
+    for told in (False, True):
+        play.main(f"--checkpoint {policy} --video {film}".split())
+        said = capsys.readouterr().out
+        assert str(film) in said
+        assert ("(in the place of an earlier one)" in said) is told
+        film.touch()
 
 
 def turn_with_the_command(observation, _):

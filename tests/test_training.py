@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import flax.serialization
@@ -17,13 +18,16 @@ import yaml
 
 from s3n_mjx import compat, train
 from s3n_mjx import eval as evaluation
+from s3n_mjx.cli import python_command
 from s3n_mjx.errors import UserError
+from s3n_mjx.evaluation.tasks import PICTURES
 from s3n_mjx.normalization import Injection, Variant
+from s3n_mjx.reference.imperfections import Level
 from s3n_mjx.simulation.injection import normalize
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training import run as runs
 from s3n_mjx.training.config import load_preset
-from s3n_mjx.training.metrics_log import MetricsFile, read_rows
+from s3n_mjx.training.metrics_log import MetricsFile, TensorBoard, WeightsAndBiases, read_rows
 
 SMALL = shlex.split("""
     --preset cpu --num-envs 16 --batch-size 8 --num-minibatches 2 --unroll-length 5
@@ -121,6 +125,43 @@ def test_resume_refuses_flags_of_another_run(run_folder):
         train.main(["--resume", str(run_folder), "--seed", "7"])
 
 
+def test_resume_refuses_another_folder(run_folder, tmp_path):
+    with pytest.raises(UserError, match="--run-dir: a resumed run stays in its folder"):
+        train.main(["--resume", str(run_folder), "--run-dir", str(tmp_path / "elsewhere")])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "files", "logs"),
+    [
+        ([], [], False),
+        (["--tensorboard"], [], True),
+        ([], ["events.out.tfevents.1.host"], True),
+        (["--no-tensorboard"], ["events.out.tfevents.1.host"], False),
+    ],
+)
+def test_resume_goes_on_with_tensorboard(copied, monkeypatch, flags, files, logs):
+    for name in files:
+        (copied / name).touch()
+    seen = []
+
+    def remember(config, folder, start, loggers, env):
+        seen.extend(loggers)
+        return folder
+
+    monkeypatch.setattr(runs, "train", remember)
+    train.main(["--resume", str(copied), *flags])
+    assert [isinstance(logger, TensorBoard) for logger in seen] == [True] * logs
+
+
+def test_a_missing_wandb_is_one_line_that_can_be_pasted(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError) as caught:
+        WeightsAndBiases("run", {})
+    assert str(caught.value).endswith(f"{python_command()} -m pip install wandb")
+    assert "\n" not in str(caught.value)
+
+
 def test_resuming_a_finished_run_trains_nothing(run_folder, capsys):
     before = read_rows(run_folder / runs.METRICS_FILE)
     train.main(["--resume", str(run_folder)])
@@ -158,11 +199,17 @@ def test_ctrl_c_keeps_the_epoch_and_says_how_to_go_on(tmp_path, monkeypatch, cap
         signal.signal(signal.SIGINT, before)  # ignored, where the tests are a background job
     assert stopped.value.code == 130
     assert [p.name for p in (folder / "checkpoints").iterdir()] == ["000000000080"]
-    assert f"--resume {folder}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "interrupted, the checkpoint at 80 environment steps is kept; go on with" in said
+    assert f"--resume {folder}" in said
+    # Brax evaluates an epoch after it hands out its parameters.
+    assert [row["env_steps"] for row in read_rows(folder / runs.METRICS_FILE)] == [0, 80]
     assert after is signal.default_int_handler
     monkeypatch.undo()
     train.main(["--resume", str(tmp_path)])  # a folder of runs will do
     assert checkpoints.load(folder).env_steps == 240
+    rows = read_rows(folder / runs.METRICS_FILE)
+    assert [row["env_steps"] for row in rows] == [0, 80, 160, 240]
 
 
 @pytest.mark.parametrize("injection", ["qfrc_applied", "mass_matrix"])
@@ -199,6 +246,40 @@ def test_eval_against_the_closed_chain_and_a_log(run_folder, tmp_path, capsys):
         evaluation.main(f"{flags} --against {log}".split())
 
 
+def test_results_of_each_reference_have_a_folder_of_their_own():
+    step = Path("run/checkpoints/000000000080")
+    shipped = Path("assets/policies/circle-s3n_act")
+    for checkpoint, base in (
+        (step, Path("run/eval/000000000080")),
+        (shipped, Path("runs/eval/circle-s3n_act")),
+    ):
+        folder = evaluation.default_folder
+        chain = folder(checkpoint, "closed_chain", Level.REALISTIC)
+        assert folder(checkpoint) == base
+        assert chain == base.with_name(f"{base.name}-closed_chain-realistic")
+        log = folder(checkpoint, "lab/trial.csv", Level.IDEAL)
+        assert log == base.with_name(f"{base.name}-log-trial")
+
+
+def test_a_second_evaluation_removes_the_first_and_nothing_else(tmp_path):
+    stale = ["video.mp4", "metrics.json", "path.png", "training_curve.png", "report.html"]
+    stale += ["recording.npz", "logs/simulated_0.csv", "logs/reference_11.csv"]
+    others = ["play-simulator.mp4", "my.png", "logs/trial.csv", "logs/reference_0.csv.bak"]
+    (tmp_path / "logs").mkdir()
+    for name in stale + others:
+        (tmp_path / name).touch()
+    log = tmp_path / "logs" / "reference_0.csv"
+    log.touch()
+    evaluation.remove_results(tmp_path, but=log)
+    left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+    assert left == {*others, "logs/reference_0.csv"}
+    (tmp_path / "other" / "logs").mkdir(parents=True)
+    (tmp_path / "other" / "logs" / "simulated_0.csv").touch()
+    evaluation.remove_results(tmp_path / "other")
+    assert not list((tmp_path / "other").iterdir())
+    evaluation.remove_results(tmp_path / "missing")
+
+
 def test_eval_against_nothing_is_one_line(run_folder):
     with pytest.raises(UserError, match="--against: no log 'closed-chain'"):
         evaluation.main(f"--checkpoint {run_folder} --against closed-chain".split())
@@ -206,6 +287,8 @@ def test_eval_against_nothing_is_one_line(run_folder):
 
 def test_eval_writes_metrics_and_plots(run_folder, tmp_path, capsys):
     out = tmp_path / "eval"
+    out.mkdir()
+    (out / "video.mp4").write_text("of an earlier evaluation")
     evaluation.main(
         f"--checkpoint {run_folder} --episodes 2 --duration-s 0.9 --settle-s 0.2"
         f" --no-video --out {out}".split()
@@ -220,6 +303,7 @@ def test_eval_writes_metrics_and_plots(run_folder, tmp_path, capsys):
         "torque_rms_nm",
     ):
         assert np.isfinite(figures[key])
+    assert {p.stem for p in out.glob("*.png")} <= {*PICTURES, "training_curve"}
     # Whatever the policy, the floor carries the robot's weight on average.
     assert figures["grf_norm_mean_n"] == pytest.approx(15.4 * 9.81 / 4, rel=0.25)
     assert {p.name for p in out.iterdir()} == {
@@ -265,6 +349,16 @@ def test_broken_checkpoints_are_one_line(copied, harm, says):
         checkpoints.load(checkpoint)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_folder_of_checkpoints_by_name_says_which(tmp_path):
+    """As the shipped policies lie: none of them is the newest."""
+    for name in ("pitch-b", "pitch-a", "empty"):
+        (tmp_path / name).mkdir()
+    for name in ("pitch-b", "pitch-a"):
+        (tmp_path / name / "checkpoint.yaml").touch()
+    with pytest.raises(UserError, match="no checkpoint in it; it holds pitch-a, pitch-b: name one"):
+        checkpoints.find(tmp_path)
 
 
 def test_parameters_of_another_network_are_one_line(copied):

@@ -409,9 +409,9 @@ def _settled_pitch_metrics(settled: Sequence[Recording]) -> dict[str, float]:
         for foot, value in zip(settled[0].foot_names, per_foot, strict=True):
             result[f"{name}_{foot}"] = float(value)
 
-    result["torque_rms_nm"] = root_mean_square(np.concatenate([r.motor_torque for r in settled]))
     height = np.concatenate([r.base_position[:, 2] for r in settled])
     result["base_height_mean_m"] = float(height.mean())
+    result["torque_rms_nm"] = root_mean_square(np.concatenate([r.motor_torque for r in settled]))
     return result
 
 
@@ -486,9 +486,9 @@ def _settled_circle_metrics(
     force = np.concatenate([r.foot_force_norm for r in settled])
     for foot, fraction in zip(settled[0].foot_names, contact_fractions(force), strict=True):
         result[f"contact_kept_fraction_{foot}"] = float(fraction)
-    result["torque_rms_nm"] = root_mean_square(np.concatenate([r.motor_torque for r in settled]))
     height = np.concatenate([r.base_position[:, 2] for r in settled])
     result["base_height_mean_m"] = float(height.mean())
+    result["torque_rms_nm"] = root_mean_square(np.concatenate([r.motor_torque for r in settled]))
     return result
 
 
@@ -498,6 +498,8 @@ def finite(figures: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 # --- table for the terminal ---------------------------------------------------------------
+
+_SPREAD = "  std over trials"
 
 # key: label, unit, factor from SI, decimals
 _LABELS: dict[str, tuple[str, str, float, int]] = {
@@ -526,19 +528,19 @@ _LABELS: dict[str, tuple[str, str, float, int]] = {
     "trials": ("trials", "", 1.0, 0),
     "reference_falls": ("falls of the reference", "", 1.0, 0),
     "grf_norm_rmse_n": ("ground reaction force norm, RMSE", "N", 1.0, 2),
-    "grf_norm_rmse_n_std": ("  std over trials", "N", 1.0, 2),
+    "grf_norm_rmse_n_std": (_SPREAD, "N", 1.0, 2),
     "grf_norm_phase_rmse_n": ("ground reaction force norm, RMSE of mean cycle", "N", 1.0, 2),
-    "grf_norm_phase_rmse_n_std": ("  std over trials", "N", 1.0, 2),
+    "grf_norm_phase_rmse_n_std": (_SPREAD, "N", 1.0, 2),
     "pitch_rate_rmse_percent": ("pitch rate, RMSE of peak to peak", "%", 1.0, 2),
-    "pitch_rate_rmse_percent_std": ("  std over trials", "%", 1.0, 2),
+    "pitch_rate_rmse_percent_std": (_SPREAD, "%", 1.0, 2),
     "e_vx_m_s": ("forward velocity, RMSE", "m/s", 1.0, 3),
-    "e_vx_m_s_std": ("  std over trials", "m/s", 1.0, 3),
+    "e_vx_m_s_std": (_SPREAD, "m/s", 1.0, 3),
     "e_wz_rad_s": ("yaw rate, RMSE", "rad/s", 1.0, 3),
-    "e_wz_rad_s_std": ("  std over trials", "rad/s", 1.0, 3),
+    "e_wz_rad_s_std": (_SPREAD, "rad/s", 1.0, 3),
     "e_rmse_percent": ("E_RMSE (Eq. 34)", "%", 1.0, 2),
-    "e_rmse_percent_std": ("  std over trials", "%", 1.0, 2),
+    "e_rmse_percent_std": (_SPREAD, "%", 1.0, 2),
     "e_phi_percent": ("E_phi (Eq. 36)", "%", 1.0, 2),
-    "e_phi_percent_std": ("  std over trials", "%", 1.0, 2),
+    "e_phi_percent_std": (_SPREAD, "%", 1.0, 2),
 }
 _FOOT_LABELS = {
     "contact_kept_fraction": "  on the ground",
@@ -547,6 +549,10 @@ _FOOT_LABELS = {
     "grf_norm_rmse_n": "  RMSE",
     "grf_norm_phase_rmse_n": "  RMSE of mean cycle",
 }
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and bool(np.isfinite(value))
 
 
 def metric_row(key: str, value: float) -> tuple[str, str, str]:
@@ -559,17 +565,31 @@ def metric_row(key: str, value: float) -> tuple[str, str, str]:
             if key.startswith(f"{stem}_"):
                 _, unit, factor, decimals = _LABELS[stem]
                 label = f"{foot_label}, {key.removeprefix(f'{stem}_')}"
-    if value is None or not np.isfinite(value):
+    if not _known(value):
         return label, "-", unit
     return label, f"{value:.6g}" if decimals is None else f"{value * factor:.{decimals}f}", unit
 
 
+def metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:
+    """Rows of a table in the given order; a spread that too few trials have is left out."""
+    return [
+        metric_row(key, value)
+        for key, value in metrics.items()
+        if _known(value) or _LABELS.get(key, ("",))[0] != _SPREAD
+    ]
+
+
+def counted(number: float, what: str) -> str:
+    """`1 episode`, `4 episodes`."""
+    return f"{number:.0f} {what}{'' if number == 1 else 's'}"
+
+
 def metric_table(metrics: Mapping[str, float]) -> str:
-    """Aligned text table, one metric a line in the given order: label, value, unit.
+    """Aligned text table, one metric a line: label, value, unit; see :func:`metric_rows`.
 
     Keys without a label (another task's metrics) are printed as they are.
     """
-    rows = [metric_row(key, value) for key, value in metrics.items()]
+    rows = metric_rows(metrics)
     label_width = max((len(label) for label, _, _ in rows), default=0)
     value_width = max((len(value) for _, value, _ in rows), default=0)
     return "\n".join(

@@ -224,29 +224,43 @@ def velocity_tracking(recs: Recordings, settle_s: float = 1.0, window_s: float =
     return fig
 
 
-def path(recs: Recordings) -> Figure:
-    """Top view of where the trunk went, all episodes, each from its own start and heading."""
-    groups = _groups(recs, 0.0)
-    episodes = sum(len(group) for group in groups.values())
-    fallen = sum(r.fell for group in groups.values() for r in group)
-    fig = new_figure(6.0, 6.0, f"Path of the trunk: {episodes} episodes, {fallen} falls")
+_STRIDE_S = 0.5  # about one: a trunk that walks sways around its heading
+
+
+def path(recs: Recordings, settle_s: float = 1.0) -> Figure:
+    """Top view of where the trunk went, all episodes, each from its own pose after `settle_s`.
+
+    A robot at rest cannot be on the command's circle at once; from where it walks, it can.
+
+    Args:
+        recs: recordings of one command, or such a sequence for each label.
+        settle_s: start of each recording that is left out, in [s].
+    """
+    whole, groups = _groups(recs, 0.0), _groups(recs, settle_s)
+    falls = {label: sum(r.fell for r in group) for label, group in whole.items()}
+    episodes = metrics.counted(len(next(iter(whole.values()))), "episode")
+    title = f"Path of the trunk after {settle_s:g} s, {episodes}{' each' * (len(whole) > 1)}"
+    fig = new_figure(6.0, 6.0, f"{title}: {metrics.counted(sum(falls.values()), 'fall')}")
     ax = fig.subplots()
-    for (label, group), colour in zip(groups.items(), PALETTE, strict=False):
-        for i, r in enumerate(group):
-            w, x, y, z = r.base_quaternion[0]
-            yaw = np.arctan2(2.0 * (w * z + x * y), w * w + x * x - y * y - z * z)
-            turn = np.array([[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]])
-            points = (r.base_position[:, :2] - r.base_position[0, :2]) @ turn
-            name = label or "robot" if i == 0 else "_"  # matplotlib leaves these out of legends
-            ax.plot(*points.T, color=colour, linewidth=1.2, alpha=0.8, label=name)
     first = next(iter(groups.values()))[0]
     vx, wz = metrics.circle_command(first)
+    for (label, group), colour in zip(groups.items(), PALETTE, strict=False):
+        for i, r in enumerate(group):
+            w, x, y, z = r.base_quaternion.T
+            yaw = np.unwrap(np.arctan2(2.0 * (w * z + x * y), w * w + x * x - y * y - z * z))
+            time = r.time - r.time[0]
+            heading = np.mean((yaw - wz * time)[time <= _STRIDE_S])
+            cos, sin = np.cos(heading), np.sin(heading)
+            points = (r.base_position[:, :2] - r.base_position[0, :2]) @ [[cos, -sin], [sin, cos]]
+            name = f"{label or 'robot'}{f' ({falls[label]} fell)' if falls[label] else ''}"
+            name = name if i == 0 else "_"  # matplotlib leaves these out of legends
+            ax.plot(*points.T, color=colour, linewidth=1.2, alpha=0.8, label=name)
     if wz:
         angle = wz * np.linspace(0.0, first.duration_s, 361)
         ax.plot(vx / wz * np.sin(angle), vx / wz * (1.0 - np.cos(angle)), **_COMMAND)
     ax.plot(0.0, 0.0, marker="o", color="0.35", markersize=5)
     ax.set_aspect("equal", adjustable="datalim")
-    style_axes(ax, "forward of the start [m]", "left of the start [m]")
+    style_axes(ax, f"forward of the pose after {settle_s:g} s [m]", "left of it [m]")
     fig.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     return fig
 
@@ -264,6 +278,7 @@ def phase_gap(phase: FloatArray, trials: FloatArray) -> Figure:
     ax = fig.subplots(subplot_kw={"projection": "polar"})
     draw_phase_gap(ax, phase, trials, PALETTE[0])
     ax.set_ylim(bottom=0.0)
+    ax.yaxis.set_major_formatter("{x:g} %")
     ax.tick_params(labelsize=9)
     return fig
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from s3n_mjx.evaluation.metrics import metric_row
+from s3n_mjx.evaluation.metrics import metric_rows
 from s3n_mjx.evaluation.plots import DPI
 from s3n_mjx.files import written_whole
 
@@ -173,8 +173,7 @@ def table_of(metrics: Mapping[str, float], caption: str = "") -> Table:
         metrics: one a row, in the given order.
         caption: of the table.
     """
-    rows = tuple(metric_row(key, value) for key, value in metrics.items())
-    return Table(("metric", "value", "unit"), rows, caption)
+    return Table(("metric", "value", "unit"), tuple(metric_rows(metrics)), caption)
 
 
 def write_report(

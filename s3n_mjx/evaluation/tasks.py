@@ -13,6 +13,9 @@ from s3n_mjx.evaluation.recording import Recording
 
 Figures = Mapping[str, float]
 
+# By the names of their files, of all tasks: a folder's earlier ones are known by these.
+PICTURES = ("pitch_tracking", "pitch_rate", "grf_norm", "velocity_tracking", "path", "velocity_gap")
+
 
 @dataclass(frozen=True)
 class Groups:
@@ -77,7 +80,10 @@ def _circle_pictures(groups: Groups, settle_s: float) -> dict[str, tuple[Figure,
             plots.velocity_tracking(groups.labelled, settle_s),
             "Forward velocity and yaw rate of the first episode",
         ),
-        "path": (plots.path(groups.labelled), "Top view of the path, from each start and heading"),
+        "path": (
+            plots.path(groups.labelled, settle_s),
+            "Top view of the path once it is walking; the command's circle begins at the same pose",
+        ),
     }
     pairs = [
         metrics.after_settling(pair, settle_s)
@@ -95,8 +101,8 @@ def _circle_pictures(groups: Groups, settle_s: float) -> dict[str, tuple[Figure,
 def _circle_summary(figures: Figures, gap: Figures, against: str) -> str:
     summary = (
         f"Forward velocity off the command by {figures['vx_rmse_m_s']:.3f} m/s RMS and yaw rate by"
-        f" {figures['wz_rmse_rad_s']:.3f} rad/s, {figures['falls']:.0f} falls in"
-        f" {figures['episodes']:.0f} episodes."
+        f" {figures['wz_rmse_rad_s']:.3f} rad/s, {metrics.counted(figures['falls'], 'fall')}"
+        f" in {metrics.counted(figures['episodes'], 'episode')}."
     )
     if gap:
         summary += (

@@ -206,7 +206,7 @@ def find(path: Path) -> Path:
     folder of runs.
 
     Raises:
-        UserError: nothing there, or no checkpoint in it.
+        UserError: nothing there, no checkpoint in it, or several of which none is the newest.
     """
     if not path.exists():
         raise UserError(f"{path}: no such checkpoint; give a checkpoint or run folder")
@@ -221,6 +221,9 @@ def find(path: Path) -> Path:
     runs = [f for f in path.iterdir() if any(f.glob("checkpoints/[0-9]*"))]
     if runs:
         return find(max(runs, key=lambda f: (f / "checkpoints").stat().st_mtime))
+    several = sorted(f.name for f in path.iterdir() if (f / _META).is_file())
+    if several:
+        raise UserError(f"{path}: no checkpoint in it; it holds {', '.join(several)}: name one")
     raise UserError(
         f"{path}: no checkpoint in it (a checkpoint folder holds {_META}; a run folder holds"
         " checkpoints/)"

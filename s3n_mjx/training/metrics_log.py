@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from s3n_mjx.cli import python_command
 from s3n_mjx.errors import UserError
 from s3n_mjx.files import written_whole
 
@@ -64,6 +65,11 @@ class TensorBoard:
 
         self._writer = SummaryWriter(logdir=str(folder))
 
+    @staticmethod
+    def in_use(folder: Path) -> bool:
+        """Whether a run was logged so before."""
+        return any(folder.glob("events.out.tfevents.*"))
+
     def log(self, step: int, row: Mapping[str, float]) -> None:
         for name, value in row.items():
             self._writer.add_scalar(name, value, step)
@@ -80,7 +86,8 @@ class WeightsAndBiases:
             import wandb  # pyright: ignore[reportMissingImports] - an optional extra
         except ImportError:
             raise UserError(
-                "--wandb: the package wandb is not installed; pip install 's3n-mjx[logging]'"
+                "--wandb: the package wandb is not installed; get it with"
+                f" {python_command()} -m pip install wandb"
             ) from None
         self._run = wandb.init(name=name, config=config)
 

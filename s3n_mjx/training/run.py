@@ -125,10 +125,10 @@ class _StopAfterEpoch:
     def _ask(self, *_: object) -> None:
         self.asked = True
 
-    def check(self) -> None:
-        """Stop now, if asked to."""
+    def check(self, kept: str) -> None:
+        """Stop now, if asked to; ``kept`` says what there is to go on from."""
         if self.asked:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(kept)
 
     def __exit__(self, *_: object) -> None:
         if self._listens:
@@ -203,6 +203,7 @@ def train(
 
     Raises:
         UserError: settings that do not go together.
+        KeyboardInterrupt: after an epoch in which Ctrl-C was pressed; says what was kept.
     """
     check_batching(config.ppo, jax.local_device_count())
     env = env or make_env(config)
@@ -225,10 +226,19 @@ def train(
     began = time.monotonic()
     offset = metrics.rows[-1]["wall_s"] if metrics.rows else 0.0
     last = start.checkpoint.path if start.checkpoint else None
+    reached = start.env_steps
+
+    def check() -> None:
+        stop.check(
+            f"the checkpoint at {reached:,} environment steps is kept"
+            if last
+            else "before the first checkpoint"
+        )
 
     def on_metrics(step: int, brax_metrics: Mapping[str, Any]) -> None:
         if step == 0 and metrics.rows and metrics.rows[-1]["env_steps"] >= start.env_steps:
-            return  # the run that is resumed has evaluated and logged it
+            check()  # the run that is resumed has evaluated and logged it
+            return
         row = _row(env.figures, brax_metrics)
         row = {
             "env_steps": step + start.env_steps,
@@ -239,14 +249,15 @@ def train(
         for logger in loggers:
             logger.log(step + start.env_steps, row)
         progress.update(row)
+        # Brax hands out an epoch's parameters before it evaluates them: only here is the epoch's
+        # row written, too.
+        check()
 
     def on_params(step: int, _, params: Any) -> None:
-        nonlocal last
+        nonlocal last, reached
         if step:
-            last = checkpoints.save(
-                folder / "checkpoints", step + start.env_steps, config, env.normalized, params
-            )
-        stop.check()
+            reached = step + start.env_steps
+            last = checkpoints.save(folder / "checkpoints", reached, config, env.normalized, params)
 
     stop = _StopAfterEpoch()
     try:
