@@ -29,7 +29,11 @@ from s3n_mjx.identification import report
 from s3n_mjx.identification.actuator import ActuatorResult, identify_actuator
 from s3n_mjx.identification.bench import Mode, describe, leg_bench, motor_bench
 from s3n_mjx.identification.checks import leg_findings
-from s3n_mjx.identification.description import actuator_changes, inertia_changes
+from s3n_mjx.identification.description import (
+    actuator_changes,
+    description_lines,
+    inertia_changes,
+)
 from s3n_mjx.identification.excitation import Multisine
 from s3n_mjx.identification.from_model import (
     ModelIdentification,
@@ -476,6 +480,7 @@ def model(options: Model) -> ModelIdentification:
     if options.serial is not None:
         facts["serial"] = options.serial.name
     report.write(options.out, sections, [], "From the closed-chain MJCF.", facts)
+    print("\nfor the robot description:\n\n" + "\n".join(description_lines(found.pairs)))
     print(f"\nresults: {options.out} (report.html, model.json)")
     return found
 

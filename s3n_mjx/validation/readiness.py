@@ -15,7 +15,9 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Variant
+from s3n_mjx.reference.closed_chain import ClosedChain
 from s3n_mjx.reference.serial import SerialRobot
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.simulation.config import SimulationConfig
@@ -88,6 +90,8 @@ def checks(robot: Robot, config: SimulationConfig, seconds: float) -> Iterator[F
             None,
         )
     yield from _limits(robot)
+    if robot.description.closed_chain is not None:
+        yield _closed_chain(robot, config)
     yield _load(robot)
     normalized = normalize(robot, config)
     yield _lag(normalized)
@@ -135,6 +139,22 @@ def _limits(robot: Robot) -> Iterator[Finding]:
             f" {', '.join(beyond[:3])}{', ...' if beyond[3:] else ''} N m; the motors' count",
             None,
         )
+
+
+def _closed_chain(robot: Robot, config: SimulationConfig) -> Finding:
+    """Its loops close over the pairs' ranges, and its motors turn by the Jacobian."""
+    try:
+        plant = ClosedChain(robot, config.timestep_s)
+        plant.reset(robot.home_joints, robot.home_joints, robot.home_qpos[:7])
+    except UserError as error:
+        return Finding("closed chain", str(error), False)
+    mass = float(plant.model.body_mass.sum())
+    return Finding(
+        "closed chain",
+        f"closes over the postures, motors turn by `jacobian`; {mass:.2f} kg, the serial model"
+        f" {robot.mass:.2f} kg",
+        True,
+    )
 
 
 def file_limits(robot: Robot) -> Array:
