@@ -12,7 +12,9 @@ from test_survey import SHARED, needs_robots
 
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Variant
+from s3n_mjx.reference.closed_chain import ClosedChain
 from s3n_mjx.reference.serial import SerialRobot
+from s3n_mjx.resources import bundled_robot
 from s3n_mjx.robot.draft import draft
 from s3n_mjx.robot.model import Robot, load_robot, load_spec
 from s3n_mjx.robot.survey import survey
@@ -649,3 +651,59 @@ def test_includes_resolve(load, tmp_path):
     robot = load(described(held=["shoulder"]), arm='<include file="part.xml"/>')
     moves_like(robot, load(described(held=["shoulder"]), arm=ARM), 0.0)
     assert load_spec(tmp_path / "robot.xml").body("arm") is not None
+
+
+# --- the closed chain's file
+
+
+def test_a_closed_chain_of_the_same_making(tmp_path, robot):
+    """Motors' inertia at the actuators, no floor, one more joint that is held: the same answer."""
+    bundled = bundled_robot().parent
+    found = []
+    for theirs in (False, True):
+        folder = tmp_path / str(theirs)
+        folder.mkdir()
+        description = yaml.safe_load(bundled_robot().read_text())
+        for name in ("serial.xml", "closed_chain.xml"):
+            spec = load_spec(bundled / name)
+            if theirs:
+                _strange(spec, own_armature=name == "closed_chain.xml")
+            spec.compile()
+            (folder / name).write_text(spec.to_xml())
+        if theirs:
+            description |= {"held": ["tail"]}
+            del description["floor"]
+        (folder / "robot.yaml").write_text(yaml.safe_dump(description))
+        loaded = load_robot(folder)
+        plant = ClosedChain(loaded, 0.003)
+        plant.reset(loaded.home_joints, loaded.home_joints, loaded.home_qpos[:7])
+        samples = plant.run(standing_target(loaded), 100)
+        found.append((samples.joint_position[-1], samples.foot_force[-1].sum(axis=0)))
+    np.testing.assert_allclose(found[1][0], found[0][0], atol=1e-4)
+    assert found[1][1][2] == pytest.approx(9.81 * robot.mass, rel=0.1)
+
+
+def _strange(spec: mujoco.MjSpec, own_armature: bool) -> None:
+    spec.delete(spec.geom("floor"))
+    tail = spec.body("trunk").add_body(name="tail", pos=[-0.2, 0, 0])
+    tail.add_joint(name="tail", axis=[0, 1, 0])
+    tail.explicitinertial = True
+    tail.mass, tail.ipos, tail.inertia = 1e-6, [0, 0, 0], [1e-9] * 3
+    for key in spec.keys:
+        key.qpos = np.insert(np.array(key.qpos), _after_the_trunk(spec), 0.0)
+    if own_armature:
+        for actuator in spec.actuators:
+            joint = spec.joint(actuator.target)
+            value = float(spec.compile().joint(joint.name).armature[0])
+            actuator.armature, joint.armature = value, 0.0
+
+
+def _after_the_trunk(spec: mujoco.MjSpec) -> int:
+    """Where the tail's angle stands in qpos."""
+    bare = [key.qpos for key in spec.keys]
+    for key in spec.keys:
+        key.qpos = []
+    index = int(spec.compile().joint("tail").qposadr[0])
+    for key, qpos in zip(spec.keys, bare, strict=True):
+        key.qpos = qpos
+    return index

@@ -33,6 +33,7 @@ from s3n_mjx.normalization import (
     pair_increment,
     parallel_inertia,
 )
+from s3n_mjx.robot.actuators import convert_armature
 from s3n_mjx.robot.description import LinkageInertia
 from s3n_mjx.robot.model import load_spec
 
@@ -441,6 +442,7 @@ def identify_model(
 
 def _load(path: Path) -> mujoco.MjModel:
     spec = load_spec(path)
+    convert_armature(spec, path)  # a motor's inertia is looked for at its joint
     try:
         return spec.compile()
     except ValueError as error:

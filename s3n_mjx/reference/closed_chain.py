@@ -18,8 +18,11 @@ from numpy.typing import NDArray
 
 from s3n_mjx.errors import UserError
 from s3n_mjx.reference.imperfections import LEVELS, Level, add_friction, disturb_links
+from s3n_mjx.robot.actuators import convert_armature
 from s3n_mjx.robot.loops import close_loops
 from s3n_mjx.robot.model import Robot, load_spec
+from s3n_mjx.robot.names import name_everything
+from s3n_mjx.robot.preparation import add_floor, floors
 from s3n_mjx.robot.stand import clamp, drop_idle_loops
 from s3n_mjx.robot.weld import weld
 
@@ -117,6 +120,10 @@ class ClosedChain:
     ) -> mujoco.MjModel:
         robot, im = self.robot, self.imperfections
         spec = load_spec(self._file)
+        name_everything(spec)
+        convert_armature(spec, self._file)  # before the actuators go
+        if not floors(spec):
+            add_floor(spec)
         model = spec.compile()
         # Where the loops are known to be closed: the home keyframe, else the pose as drawn.
         drawn = model.qpos0

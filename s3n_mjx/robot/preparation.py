@@ -131,23 +131,38 @@ def _account_for_joints(spec: mujoco.MjSpec, description: RobotDescription, path
 
 
 def _add_floor(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> None:
-    touching = 0
-    for geom in spec.geoms:
-        if _never_moves(geom.parent) and (geom.contype or geom.conaffinity):
-            raise UserError(
-                f"{path}: floor: missing, and {description.model} has a geom {geom.name!r} in the"
-                " world that feet can touch; name the floor"
-            )
-        touching |= geom.contype | geom.conaffinity
+    there = floors(spec)
+    if there:
+        raise UserError(
+            f"{path}: floor: missing, and {description.model} has a geom {there[0]!r} in the"
+            " world that feet can touch; name the floor"
+        )
     if spec.geom(ADDED_FLOOR) is not None:
         raise UserError(
             f"{path}: floor: {description.model} already has a geom {ADDED_FLOOR!r}; name the floor"
         )
+    add_floor(spec)
+
+
+def floors(spec: mujoco.MjSpec) -> list[str]:
+    """Geoms of the world that others can touch."""
+    return [
+        geom.name
+        for geom in spec.geoms
+        if (geom.contype or geom.conaffinity) and _never_moves(geom.parent)
+    ]
+
+
+def add_floor(spec: mujoco.MjSpec) -> None:
+    """A plane without end at height 0, which everything touches that can touch anything."""
+    touching = 0
+    for geom in spec.geoms:
+        touching |= geom.contype | geom.conaffinity
     spec.worldbody.add_geom(
         name=ADDED_FLOOR,
         type=mujoco.mjtGeom.mjGEOM_PLANE,
-        size=[0.0, 0.0, 0.05],  # without end
-        contype=touching,  # everything that can touch anything touches it
+        size=[0.0, 0.0, 0.05],
+        contype=touching,
         conaffinity=touching,
         rgba=[0.6, 0.65, 0.7, 1.0],
     )
