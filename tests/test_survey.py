@@ -239,6 +239,7 @@ def test_bundled_robot_is_recognised_as_it_is_described(robot):
     assert all(len(leg.pairs) == 1 and leg.pairs[0].parallel for leg in seen.legs)
     assert not seen.missing
     assert not seen.refused
+    assert (seen.contacts, seen.constraint_rows) == (6, 30)  # `inspect` compares with these
 
 
 def test_the_command(write, capsys):

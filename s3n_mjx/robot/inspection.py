@@ -135,7 +135,10 @@ def _mjx(survey: Survey) -> str:
         for line in survey.converted
     ]
     if survey.contacts is not None:
-        lines.append(f"MJX takes it, with up to {survey.contacts} contacts in an environment")
+        lines.append(
+            f"MJX takes it, with up to {survey.contacts} contacts and {survey.constraint_rows}"
+            " constraint rows in an environment (the bundled robot: 6 and 30)"
+        )
         if survey.contacts > MANY_CONTACTS:
             lines.append(
                 f"  beyond {MANY_CONTACTS} they cost more than everything else; {FEET_ALONE}"

@@ -20,7 +20,7 @@ from s3n_mjx.errors import UserError
 from s3n_mjx.robot.geometry import lowest_point
 from s3n_mjx.robot.model import load_spec
 from s3n_mjx.robot.names import name_everything
-from s3n_mjx.simulation.support import contact_count, impossible_collisions
+from s3n_mjx.simulation.support import constraint_rows, contact_count, impossible_collisions
 
 from mujoco import mjx  # isort: skip - after what silences it
 
@@ -112,6 +112,7 @@ class Survey:
         refused: why MJX takes the file not, a line each.
         converted: what MJX would drop without a word, and the loader keeps.
         contacts: most contacts of an environment in MJX, or None where it refuses.
+        constraint_rows: of MJX's solver, in an environment, likewise.
         doubtful: what looks like a mistake in the file.
         missing: what a description cannot do without, with the way out. (Floor and keyframe it
             can: see :func:`~s3n_mjx.robot.model.complete`.)
@@ -134,6 +135,7 @@ class Survey:
     refused: tuple[str, ...]
     converted: tuple[str, ...]
     contacts: int | None
+    constraint_rows: int | None
     doubtful: tuple[str, ...]
     missing: tuple[str, ...]
 
@@ -175,7 +177,7 @@ def survey(path: Path) -> Survey:
         for i in range(model.neq)
         if mujoco.mjtEq(model.eq_type[i]) in (mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD)
     )
-    refused, contacts = _mjx(model)
+    refused = _mjx_refuses(model)
     return Survey(
         file=path,
         name=spec.modelname or path.stem,
@@ -198,7 +200,8 @@ def survey(path: Path) -> Survey:
             for what, value in (("armature", a.armature), ("damping", a.damping))
             if value
         ),
-        contacts=contacts,
+        contacts=None if refused else contact_count(model),
+        constraint_rows=None if refused else constraint_rows(model),
         doubtful=tuple(_doubtful(model, joints, actuators)),
         missing=tuple(_missing(trunk, legs, actuators, loops)),
     )
@@ -399,19 +402,19 @@ def _with_distinct_names(legs: list[LegSeen]) -> list[LegSeen]:
     return [LegSeen(**{**vars(leg), "name": f"leg{i}"}) for i, leg in enumerate(legs)]
 
 
-def _mjx(model: mujoco.MjModel) -> tuple[tuple[str, ...], int | None]:
-    """What MJX says of the model, its geom types put back into geoms; most contacts it makes."""
+def _mjx_refuses(model: mujoco.MjModel) -> tuple[str, ...]:
+    """What MJX says of the model, its geom types put back into geoms."""
     refused = impossible_collisions(model)
     if refused:
-        return refused, None
+        return refused
     try:
         # With the solver and the integrator that training sets.
         model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
         model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
         mjx.put_model(model, impl="jax")
     except NotImplementedError as error:
-        return (str(error),), None
-    return (), contact_count(model)
+        return (str(error),)
+    return ()
 
 
 def _doubtful(

@@ -8,6 +8,7 @@ import mujoco
 
 from s3n_mjx import compat  # noqa: F401 - before mjx
 
+from mujoco import mjx  # isort: skip
 from mujoco.mjx._src import collision_driver  # not exported by mjx 3.17  # isort: skip
 
 # Four feet and a box of a trunk make 12; each contact is four constraint rows and more.
@@ -34,3 +35,11 @@ def impossible_collisions(model: mujoco.MjModel) -> tuple[str, ...]:
 def contact_count(model: mujoco.MjModel) -> int:
     """Contacts that MJX computes in every environment at every step; of a model that it takes."""
     return len(collision_driver.make_condim(model))
+
+
+def constraint_rows(model: mujoco.MjModel) -> int:
+    """Rows of the solver's problem in an environment: contacts, limits, friction, equalities.
+
+    What a step costs beside the tree's dynamics grows with them.
+    """
+    return int(mjx.make_data(model, impl="jax")._impl.efc_J.shape[0])  # type: ignore[union-attr]

@@ -24,7 +24,7 @@ from s3n_mjx.simulation.config import SimulationConfig
 from s3n_mjx.simulation.control import Simulation
 from s3n_mjx.simulation.injection import NormalizedModel, normalize
 from s3n_mjx.simulation.standing import standing_target
-from s3n_mjx.simulation.support import MANY_CONTACTS, contact_count
+from s3n_mjx.simulation.support import MANY_CONTACTS, constraint_rows, contact_count
 
 Array = NDArray[np.float64]
 
@@ -99,7 +99,7 @@ def checks(robot: Robot, config: SimulationConfig, seconds: float) -> Iterator[F
     contacts = contact_count(normalized.tree)
     yield Finding(
         "contacts",
-        f"up to {contacts} in an environment"
+        f"up to {contacts} in an environment, {constraint_rows(normalized.tree)} constraint rows"
         + ("; `collisions: feet` would make it faster" if contacts > MANY_CONTACTS else ""),
         None,
     )
