@@ -253,12 +253,14 @@ def test_results_of_each_reference_have_a_folder_of_their_own():
         (step, Path("run/eval/000000000080")),
         (shipped, Path("runs/eval/circle-s3n_act")),
     ):
-        folder = evaluation.default_folder
-        chain = folder(checkpoint, "closed_chain", Level.REALISTIC)
-        assert folder(checkpoint) == base
-        assert chain == base.with_name(f"{base.name}-closed_chain-realistic")
-        log = folder(checkpoint, "lab/trial.csv", Level.IDEAL)
-        assert log == base.with_name(f"{base.name}-log-trial")
+        for against, suffix in (
+            (None, ""),
+            ("closed_chain", "-closed_chain-realistic"),
+            ("lab/trial.csv", "-log-trial"),
+        ):
+            found = evaluation.suffix_of(against, Level.REALISTIC)
+            folder = evaluation.default_folder(checkpoint, suffix=found)
+            assert folder == base.with_name(f"{base.name}{suffix}")
 
 
 def test_a_second_evaluation_removes_the_first_and_nothing_else(tmp_path):
