@@ -155,7 +155,10 @@ class Plant:
                 spec = mujoco.MjSpec.from_zip(file)
         else:
             spec = mujoco.MjSpec.from_file(str(mjcf))
-        if not any(g.parent.name == "world" and g.contype | g.conaffinity for g in spec.geoms):
+        floor = spec.geom(meta["floor"])
+        if floor is None and not any(
+            g.parent.name == "world" and g.contype | g.conaffinity for g in spec.geoms
+        ):
             self._add_floor(spec)
         self._hold(spec)
         self.model = model = spec.compile()

@@ -267,6 +267,11 @@ def _check_trunk(model: mujoco.MjModel, trunk: int, path: Path) -> None:
     free = mujoco.mjtJoint.mjJNT_FREE
     if model.body_jntnum[trunk] != 1 or model.jnt_type[joint] != free:
         raise UserError(f"{path}: trunk: body {name!r} has no free joint; add one")
+    if model.jnt_qposadr[joint] != 0:
+        raise UserError(
+            f"{path}: trunk: joints of other bodies come before {name!r} in the MJCF; put the"
+            " robot's body first in <worldbody>"
+        )
     dofs = slice(model.jnt_dofadr[joint], model.jnt_dofadr[joint] + 6)
     for what in ("armature", "damping", "frictionloss"):
         value = getattr(model, f"dof_{what}")[dofs].max()
@@ -283,12 +288,18 @@ def _check_touch(model: mujoco.MjModel, foot: int, floor: int, where: str) -> No
         model.geom_contype[foot] & model.geom_conaffinity[floor]
         or model.geom_contype[floor] & model.geom_conaffinity[foot]
     )
+    off = mujoco.mjtDisableBit.mjDSBL_CONTACT | mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
+    if model.opt.disableflags & int(off):
+        raise UserError(f"{where}: the MJCF disables contact by <flag>; take that out")
+    bodies = sorted((int(model.geom_bodyid[foot]), int(model.geom_bodyid[floor])))
+    if (bodies[0] << 16) + bodies[1] in model.exclude_signature:
+        bits = 0
     pairs = zip(model.pair_geom1, model.pair_geom2, strict=True)
     if not bits and not any({foot, floor} == {int(a), int(b)} for a, b in pairs):
         raise UserError(
             f"{where}: geom {model.geom(foot).name!r} cannot touch floor"
-            f" {model.geom(floor).name!r}; correct their contype and conaffinity, or name the geom"
-            " that does"
+            f" {model.geom(floor).name!r}; correct their contype and conaffinity, the <exclude>, or"
+            " name the geom that does"
         )
 
 

@@ -13,6 +13,8 @@ from s3n_mjx.errors import UserError
 
 _ABSOLUTE = re.compile(r"""(?:file|dir)\s*=\s*["'](/[^"']+|[A-Za-z]:[\\/][^"']+)["']""")
 
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+
 
 def _files(source: Path) -> list[Path]:
     """The MJCF and all that it reads, each once, without `..` in its path."""
@@ -31,7 +33,7 @@ def check_packable(source: Path) -> None:
     for file in _files(source):
         if file.suffix != ".xml":
             continue
-        absolute = _ABSOLUTE.search(file.read_text(errors="replace"))
+        absolute = _ABSOLUTE.search(_COMMENT.sub("", file.read_text(errors="replace")))
         if absolute is not None:
             raise UserError(
                 f"{file}: names {absolute[1]} by an absolute path, so that no checkpoint can hold"

@@ -53,7 +53,7 @@ def precise_xml(spec: mujoco.MjSpec) -> ElementTree.Element:
     world = root.find("worldbody")
     assert world is not None
     for element in world.iter("joint"):
-        _write_joint(element, model)
+        _write_joint(element, model, id(element) in framed)
     for element in world.iter("geom"):
         if id(element) not in framed:
             _write_geom(element, model)
@@ -85,7 +85,7 @@ def _write_body(
     inertial.set("diaginertia", _row(body.inertia))
 
 
-def _write_joint(element: ElementTree.Element, model: mujoco.MjModel) -> None:
+def _write_joint(element: ElementTree.Element, model: mujoco.MjModel, framed: bool) -> None:
     name = element.get("name")
     if name is None or element.get("type") == "free":
         return
@@ -97,8 +97,9 @@ def _write_joint(element: ElementTree.Element, model: mujoco.MjModel) -> None:
     )
     if not hinge_or_slide:
         return
-    element.set("pos", _row(joint.pos))
-    element.set("axis", _row(joint.axis))
+    if not framed:
+        element.set("pos", _row(joint.pos))
+        element.set("axis", _row(joint.axis))
     if model.jnt_limited[joint.id]:
         element.set("range", _row(joint.range))
     for attribute, value in (

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3n_mjx.errors import UserError
-from s3n_mjx.robot.actuators import convert_armature
+from s3n_mjx.robot.actuators import JOINT_TRANSMISSIONS, convert_armature
 from s3n_mjx.robot.description import Collisions, RobotDescription
 from s3n_mjx.robot.geometry import lowest_point
 from s3n_mjx.robot.names import name_everything
@@ -26,6 +26,7 @@ ADDED_FLOOR = "s3n_floor"
 ADDED_HOME = "s3n_home"
 # Feet of a home keyframe may be so far from the floor, as a soft contact has them.
 AFLOAT_M = 0.002
+_COUPLED_RAD = 1e-3  # that a joint may be off an equality with another
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ def prepare(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> P
     name_everything(spec)
     _refuse_loops(spec, path)
     convert_armature(spec, path)
+    for joint in spec.joints:
+        # Weight that MuJoCo lets an actuator carry; without one, nothing would.
+        joint.actgravcomp = False
     _account_for_joints(spec, description, path)
     if description.floor is None:
         _add_floor(spec, description, path)
@@ -165,6 +169,13 @@ def add_floor(spec: mujoco.MjSpec) -> None:
         contype=touching,
         conaffinity=touching,
         rgba=[0.6, 0.65, 0.7, 1.0],
+        # MuJoCo's own; defaults of the MJCF are meant for the robot's geoms.
+        condim=3,
+        friction=[1.0, 0.005, 0.0001],
+        priority=0,
+        margin=0.0,
+        gap=0.0,
+        fromto=[np.nan] * 6,
     )
 
 
@@ -203,6 +214,7 @@ def _home(
     name = description.home_keyframe
     if name is None:
         qpos = _posture(model, description, path)
+        _follow_equalities(model, qpos, set(description.home), f"{path}: home")
         _set_down(model, description, qpos, path)
         spec.add_key(name=ADDED_HOME, qpos=qpos)
         return qpos, 0.0
@@ -213,6 +225,8 @@ def _home(
             f" {choices(name, keys)}"
         )
     qpos = model.key_qpos[keys[name]].copy()
+    every = {model.joint(i).name for i in range(model.njnt)}
+    _follow_equalities(model, qpos, every, f"{path}: home_keyframe {name}")
     before = qpos.copy()
     gap = _set_down(model, description, qpos, None)
     if abs(gap) <= AFLOAT_M:
@@ -242,6 +256,41 @@ def _posture(
             )
         qpos[model.jnt_qposadr[hinges[name]]] = angle
     return qpos
+
+
+def _follow_equalities(
+    model: mujoco.MjModel, qpos: NDArray[np.float64], given: set[str], where: str
+) -> None:
+    """Move joints that are coupled to others to where the coupling has them.
+
+    Args:
+        model: the robot.
+        qpos: (nq,), changed in place.
+        given: joints that stay.
+        where: for messages.
+
+    Raises:
+        UserError: a given one contradicts its coupling.
+    """
+    for i in range(model.neq):
+        kind, active = mujoco.mjtEq(model.eq_type[i]), model.eq_active0[i]
+        if kind != mujoco.mjtEq.mjEQ_JOINT or not active:
+            continue
+        first, second = int(model.eq_obj1id[i]), int(model.eq_obj2id[i])
+        address = model.jnt_qposadr[first]
+        moved = 0.0
+        if second >= 0:
+            other = model.jnt_qposadr[second]
+            moved = float(qpos[other] - model.qpos0[other])
+        wanted = model.qpos0[address] + np.polyval(model.eq_data[i, 4::-1], moved)
+        name = model.joint(first).name
+        if name not in given:
+            qpos[address] = wanted
+        elif abs(qpos[address] - wanted) > _COUPLED_RAD:
+            raise UserError(
+                f"{where}: {name} is at {qpos[address]:.4g}, and equality"
+                f" {model.equality(i).name or i!r} has it at {wanted:.4g}; correct it"
+            )
 
 
 def _set_down(
@@ -293,13 +342,15 @@ def _hold(
     model = compiled(spec, description, path)
     straight = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
     for body in spec.bodies:
-        loose = [joint.name for joint in body.joints if joint.name not in description.held]
-        held = [joint.name for joint in body.joints if joint.name in description.held]
-        if held and loose and body.joints[-1].name in held:
-            raise UserError(
-                f"{path}: held: {held[-1]} is turned by {loose[0]} on the same body; give each"
-                " joint a body of its own in the MJCF"
-            )
+        loose = None
+        for joint in body.joints:
+            if joint.name not in description.held:
+                loose = joint.name
+            elif loose is not None:
+                raise UserError(
+                    f"{path}: held: {joint.name} is turned by {loose} on the same body; give each"
+                    " joint a body of its own in the MJCF"
+                )
     values = {}
     for name in description.held:
         joint = model.joint(name)
@@ -344,7 +395,7 @@ def _let_go(spec: mujoco.MjSpec, joints: set[str], path: Path) -> None:
                 f" {equality.name!r}; take that out of the MJCF"
             )
     for actuator in list(spec.actuators):
-        if actuator.target in joints:
+        if actuator.target in joints and actuator.trntype in JOINT_TRANSMISSIONS:
             spec.delete(actuator)
     for sensor in list(spec.sensors):  # the simulation has none either
         spec.delete(sensor)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3n_mjx.errors import UserError
+from s3n_mjx.robot.actuators import drives_joint, torque_limit
 from s3n_mjx.robot.geometry import lowest_point
 from s3n_mjx.robot.model import load_spec
 from s3n_mjx.robot.names import name_everything
@@ -259,20 +260,9 @@ def _actuator(model: mujoco.MjModel, actuator: int) -> ActuatorSeen:
         kind = "velocity"
     else:
         kind = "other"
-    limits = []
-    if model.actuator_forcelimited[actuator]:
-        limits.append(_largest(model.actuator_forcerange[actuator]) * abs(gear))
-    if kind == "torque" and model.actuator_ctrllimited[actuator]:
-        limits.append(_largest(model.actuator_ctrlrange[actuator]) * abs(gain[0] * gear))
     target = model.actuator_trnid[actuator, 0]
-    joint = None
-    if mujoco.mjtTrn(model.actuator_trntype[actuator]) in (
-        mujoco.mjtTrn.mjTRN_JOINT,
-        mujoco.mjtTrn.mjTRN_JOINTINPARENT,
-    ):
-        joint = model.joint(target).name
-        if model.jnt_actfrclimited[target]:
-            limits.append(_largest(model.jnt_actfrcrange[target]))
+    joint = model.joint(target).name if drives_joint(model, actuator, target) else None
+    limit = torque_limit(model, actuator)
     return ActuatorSeen(
         name=model.actuator(actuator).name,
         joint=joint,
@@ -280,7 +270,7 @@ def _actuator(model: mujoco.MjModel, actuator: int) -> ActuatorSeen:
         gear=gear,
         kp=float(kp) * gear**2,
         kd=float(kd) * gear**2,
-        torque_limit=float(min(limits)) if limits else None,
+        torque_limit=limit if np.isfinite(limit) else None,
         armature=float(np.max(model.actuator_armature[actuator])) * gear**2,
         damping=float(np.max(model.actuator_damping[actuator])) * gear**2,
     )

@@ -22,13 +22,15 @@ def standing_target(robot: Robot) -> NDArray[np.float64]:
     data = mujoco.MjData(model)
     data.qpos[:] = robot.home_qpos
     mujoco.mj_forward(model, data)
-    serial_torque = (data.qfrc_bias - _foot_load(robot, data))[robot.dof_index]
+    # At rest, so of what is passive springs and compensated weight alone.
+    load = data.qfrc_bias - data.qfrc_passive
+    serial_torque = (load - _foot_load(robot, data, load))[robot.dof_index]
     motor_torque = np.linalg.solve(robot.actuator_map.T, serial_torque)
     error = np.divide(motor_torque, robot.kp, out=np.zeros_like(motor_torque), where=robot.kp > 0)
     return robot.home_joints + np.linalg.solve(robot.actuator_map, error)
 
 
-def _foot_load(robot: Robot, data: mujoco.MjData) -> NDArray[np.float64]:
+def _foot_load(robot: Robot, data: mujoco.MjData, load: NDArray[np.float64]) -> NDArray[np.float64]:
     """Generalized force of the floor on the feet, shape (nv,); none where the base is fixed."""
     model = robot.model
     trunk = model.body(robot.description.trunk).id
@@ -41,5 +43,5 @@ def _foot_load(robot: Robot, data: mujoco.MjData) -> NDArray[np.float64]:
         geom = model.geom(foot).id
         rows = jacobian[3 * index : 3 * index + 3]
         mujoco.mj_jac(model, data, rows, None, data.geom_xpos[geom], model.geom_bodyid[geom])
-    force, *_ = np.linalg.lstsq(jacobian[:, base_rows].T, data.qfrc_bias[base_rows], rcond=None)
+    force, *_ = np.linalg.lstsq(jacobian[:, base_rows].T, load[base_rows], rcond=None)
     return jacobian.T @ force

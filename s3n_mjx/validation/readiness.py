@@ -19,6 +19,7 @@ from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Variant
 from s3n_mjx.reference.closed_chain import ClosedChain
 from s3n_mjx.reference.serial import SerialRobot
+from s3n_mjx.robot.actuators import drives_joint, torque_limit
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.simulation.config import SimulationConfig
 from s3n_mjx.simulation.control import Simulation
@@ -163,13 +164,9 @@ def file_limits(robot: Robot) -> Array:
     limits = np.full(len(robot.joints), np.inf)
     for index, name in enumerate(robot.joints):
         joint = model.joint(name).id
-        if model.jnt_actfrclimited[joint]:
-            limits[index] = np.abs(model.jnt_actfrcrange[joint]).max()
-        for actuator in np.flatnonzero(model.actuator_trnid[:, 0] == joint):
-            if model.actuator_forcelimited[actuator]:
-                gear = abs(float(model.actuator_gear[actuator, 0]))
-                force = np.abs(model.actuator_forcerange[actuator]).max()
-                limits[index] = min(limits[index], gear * force)
+        for actuator in range(model.nu):
+            if drives_joint(model, actuator, joint):
+                limits[index] = min(limits[index], torque_limit(model, actuator))
     return limits
 
 
