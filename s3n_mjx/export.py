@@ -107,13 +107,15 @@ def stand_in(checkpoint: checkpoints.Checkpoint, folder: Path) -> str | None:
     """MJCF, for ``folder``, of a robot without a closed chain: what it was trained as.
 
     Returns:
-        None for a robot with a closed chain, which is nearer to the real one.
+        None for a robot with a closed chain, which is nearer to the real one, or in an archive.
     """
     if checkpoint.robot.description.closed_chain is not None:
         return None
     config = dataclasses.replace(
         checkpoint.config.simulation, injection=Injection.MASS_MATRIX, base_coupling=False
     )
+    if checkpoint.robot.description.model.endswith(".zip"):
+        return None  # its meshes lie in the archive, which the controller takes as it is
     return mjcf.export(normalize(checkpoint.robot, config), mjcf.Actuators.MOTOR, folder).xml
 
 
@@ -155,7 +157,7 @@ def main(args: Sequence[str]) -> None:
     description = checkpoint.robot.description
     model_file = folder / ROBOT
     if robot is None:
-        model_file = checkpoint.robot.path.parent / str(description.closed_chain)
+        model_file = checkpoint.robot.path.parent / (description.closed_chain or description.model)
     else:
         print(f"robot:      {model_file} (the simulator's own; there is no closed chain)")
     parts = [python_command(), folder / CONTROLLER, folder / POLICY, model_file]

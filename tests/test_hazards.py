@@ -707,3 +707,70 @@ def _after_the_trunk(spec: mujoco.MjSpec) -> int:
     for key, qpos in zip(spec.keys, bare, strict=True):
         key.qpos = qpos
     return index
+
+
+# --- what only shows in motion
+
+
+def test_a_trunk_behind_other_joints_is_refused(load):
+    """Attitude and height are read from the beginning of qpos."""
+    door = '<body name="door"><joint name="hinge" axis="0 0 1"/><geom size=".1" mass="1"/></body>'
+    with pytest.raises(UserError, match=r"joints of other bodies come before 'box'.*put the"):
+        load(described(passive=["hinge"]), other=door)
+
+
+def test_a_held_joint_behind_a_loose_one_is_refused(load):
+    wrist = ARM.replace(
+        'armature="0.01"/>', '/><joint name="b" axis="0 1 0"/><joint name="c" axis="0 0 1"/>'
+    )
+    for held, passive in ((["b"], ["shoulder", "c"]), (["c"], ["shoulder", "b"])):
+        with pytest.raises(UserError, match=f"held: {held[0]} is turned by .* on the same body"):
+            load(described(held=held, passive=passive), arm=wrist)
+    assert load(described(held=["shoulder"], passive=["b", "c"]), arm=wrist).held == {"shoulder": 0}
+
+
+def test_a_foot_that_an_exclude_lets_through_the_floor_is_refused(load):
+    exclude = '<contact><exclude body1="world" body2="l_shank"/></contact>'
+    with pytest.raises(UserError, match="'l_foot' cannot touch floor 'ground'"):
+        load(end=exclude)
+    with pytest.raises(UserError, match="disables contact by <flag>"):
+        load(end='<option><flag contact="disable"/></option>')
+
+
+@pytest.mark.parametrize("joint", ['range="-2 2" stiffness="40"', 'range="-2 2" springref="0.4"'])
+def test_springs_of_driven_joints_are_in_the_standing_target(load, joint):
+    stands(load(joint=joint))
+
+
+def test_compensated_weight_stays_compensated(load):
+    """Also where MuJoCo lets the actuator do it, which is gone here."""
+    for how in ("", 'actuatorgravcomp="true"'):
+        arm = ARM.replace('name="arm"', 'name="arm" gravcomp="1"')
+        arm = arm.replace('armature="0.01"', how).replace('axis="1 0 0"', 'axis="0 1 0"')
+        robot = load(described(passive=["shoulder"]), arm=arm)
+        model = normalize(robot, SimulationConfig()).model
+        data = mujoco.MjData(model)
+        data.qpos[:] = robot.home_qpos
+        data.qpos[-1] = 0.5
+        mujoco.mj_forward(model, data)
+        assert data.qfrc_passive[-1] == pytest.approx(data.qfrc_bias[-1], abs=1e-9)
+        assert abs(data.qfrc_bias[-1]) > 0.01
+
+
+def test_home_follows_a_coupling(load):
+    couple = '<equality><joint joint1="shoulder" joint2="l_hip" polycoef="0 2 0 0 0"/></equality>'
+    robot = load(described(passive=["shoulder"]), arm=ARM, end=couple)
+    assert robot.home_qpos[-1] == pytest.approx(0.6)
+    home = described()["home"] | {"shoulder": 0.1}
+    with pytest.raises(UserError, match=r"home: shoulder is at 0\.1, and equality .* at 0\.6"):
+        load(described(passive=["shoulder"], home=home), arm=ARM, end=couple)
+
+
+def test_the_laid_floor_is_not_a_default_of_the_robot(load):
+    description = described()
+    del description["floor"]
+    default = '<default><geom friction="0.1 0 0" condim="1" margin="0.05"/></default>'
+    robot = load(description, floor="", default=default)
+    floor = robot.model.geom(robot.floor)
+    np.testing.assert_allclose(floor.friction, [1.0, 0.005, 0.0001])
+    assert (floor.condim[0], floor.margin[0]) == (3, 0.0)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mujoco import mjx
 from test_draft import answered
+from test_hazards import ARM, described, load  # noqa: F401 - a fixture
 from test_simulation import TABLE_II
 from test_survey import SHARED, needs_robots
 
@@ -184,6 +185,58 @@ def test_the_comment_says_what_was_done(exported, capsys):
     for words in ("s3n_full", "tendon of armature 0.02136", "delay of 3 ms", "contacts as soft"):
         assert words in head
     assert "inertia [[" not in exported(Variant.S3N_ACT).read_text().split("<compiler")[0]
+
+
+PAIR = [{"proximal": f"{s}_hip", "distal": f"{s}_knee", "linkage": "linkage"} for s in ("l", "r")]
+DEFAULTS = """<default><motor ctrlrange="-1 1" ctrllimited="true" gear="3"/>
+<general armature="0.05"/><geom solref="0.01 1"/>
+<tendon damping="0.5" stiffness="10" frictionloss="1" limited="true" range="-0.1 0.1"/></default>"""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"default": DEFAULTS},
+        {"arm": '<frame pos="0.1 0 0" euler="0 .4 0">' + ARM + "</frame>"},
+        {"arm": ARM.replace("<joint", '<frame euler=".5 .3 0" pos=".02 0 0"><joint')
+         .replace('armature="0.01"/>', 'armature="0.01"/></frame>')},
+        {"end": '<sensor><actuatorfrc actuator="l_hip"/><jointpos joint="l_hip"/></sensor>'},
+        {"end": '<tendon><fixed name="s3n_l_0"><joint joint="l_hip" coef="1"/></fixed></tendon>'},
+    ],
+    ids=["defaults", "framed body", "framed joint", "sensors", "taken name"],
+)  # fmt: skip
+@pytest.mark.parametrize("actuators", ["position", "motor"])
+def test_a_stranger_s_export_falls_like_the_stranger(load, tmp_path, changes, actuators):  # noqa: F811
+    """Two legs with linkages, thrown and driven: the file alone, and the package in C MuJoCo."""
+    description = described(linkages={"linkage": {"jacobian": [[1.0, 0.0], [1.0, 1.0]]}})
+    for leg, pair in zip(description["legs"], PAIR, strict=True):
+        leg["pair"] = pair
+    if "arm" in changes:
+        description["passive"] = ["shoulder"]
+    robot = load(description, **changes)
+    out = tmp_path / "normalized.xml"
+    commands.main(["export", str(robot.path), "--actuators", actuators, "-o", str(out)])
+    model = mujoco.MjModel.from_xml_path(str(out))
+    config = SimulationConfig(injection=Injection.MASS_MATRIX)
+    loop = SerialRobot(normalize(robot, config))
+    data = mujoco.MjData(model)
+    rng = np.random.default_rng(0)
+    qpos, qvel = robot.home_qpos.copy(), 0.5 * rng.normal(size=model.nv)
+    qpos[2] += 1.0
+    data.qpos[:], data.qvel[:] = qpos, qvel
+    target = robot.home_joints
+    loop.reset(qpos, qvel, target)
+    joints = robot.actuator_map
+    for _ in range(60):
+        target = target + rng.uniform(-0.05, 0.05, 4)
+        q, dq = joints @ data.qpos[robot.qpos_index], joints @ data.qvel[robot.dof_index]
+        wanted = joints @ target
+        torque = np.clip(robot.kp * (wanted - q) - robot.kd * dq, -20, 20)
+        data.ctrl[:] = wanted if actuators == "position" else torque
+        loop.step(target)
+        mujoco.mj_step(model, data)
+    rounded = 1e-5 if "frame" in str(changes) else 1e-9  # six digits of a pose
+    np.testing.assert_allclose(data.qpos, loop.data.qpos, atol=rounded)
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ class ClosedChain:
         convert_armature(spec, self._file)  # before the actuators go
         if not floors(spec):
             add_floor(spec)
-        model = spec.compile()
+        model = self._compiled(spec)
         # Where the loops are known to be closed: the home keyframe, else the pose as drawn.
         drawn = model.qpos0
         if model.nkey:
@@ -176,7 +176,7 @@ class ClosedChain:
             spec.option.timestep = timestep_s
         if not gravity:
             spec.option.gravity = [0.0, 0.0, 0.0]
-        result = spec.compile()
+        result = self._compiled(spec)
         # The same floor: see `normalize`. The linkage's bodies touch nothing.
         serial = robot.model
         names = {serial.body(i).name: i for i in range(1, serial.nbody)}
@@ -185,6 +185,14 @@ class ClosedChain:
                 weight = serial.body_invweight0[names[result.body(i).name]]
                 result.body_invweight0[i] = weight
         return result
+
+    def _compiled(self, spec: mujoco.MjSpec) -> mujoco.MjModel:
+        try:
+            return spec.compile()
+        except ValueError as error:
+            raise UserError(
+                f"{self._file}: does not compile ({' '.join(str(error).split())})"
+            ) from None
 
     @staticmethod
     def _linkage_joints(model: mujoco.MjModel, driven: set[str]) -> set[str]:

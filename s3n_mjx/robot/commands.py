@@ -31,6 +31,8 @@ from s3n_mjx.simulation.export import export as exported
 from s3n_mjx.simulation.injection import normalize
 
 PROG = "python -m s3n_mjx.robot"
+# Relative; six digits of poses inside a frame are left.
+_SAME = 1e-4
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -155,10 +157,24 @@ def export(options: Export) -> None:
     with written_whole(options.out) as temporary:
         written = exported(normalized, options.actuators, options.out.parent)
         temporary.write_text(written.xml)
-        off = difference(mujoco.MjModel.from_xml_path(str(temporary)), normalized)
+        try:
+            model = mujoco.MjModel.from_xml_path(str(temporary))
+        except ValueError as error:
+            raise UserError(
+                f"{robot.path}: what would be written does not compile"
+                f" ({' '.join(str(error).split())}); nothing is written"
+            ) from None
+        off = difference(model, normalized, options.actuators)
+        if not off < _SAME:
+            raise UserError(
+                f"{robot.path}: what would be written is another robot (mass matrix, bias force or"
+                f" torques {off:.1e} off); nothing is written"
+            )
     print("\n".join(["added:", *(f"  {line}" for line in written.added)]))
     print("\n".join(["left out, since no MJCF can say it:", *(f"  {x}" for x in written.left_out)]))
-    print(f"mass matrix and bias force differ from the package's by {off:.1e} of the largest entry")
+    print(
+        f"mass matrix, bias force and torques are the package's, to {off:.1e} of the largest entry"
+    )
     print(f"MJCF: {options.out}")
 
 

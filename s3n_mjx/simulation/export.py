@@ -22,13 +22,15 @@ from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Injection
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.robot.precise_xml import number, precise_xml
+from s3n_mjx.robot.preparation import compiled
 from s3n_mjx.simulation.config import Timing
-from s3n_mjx.simulation.injection import NormalizedModel, add_tendons, write_dynamics
+from s3n_mjx.simulation.injection import NormalizedModel, add_tendon, add_tendons, write_dynamics
 from s3n_mjx.simulation.standing import standing_target
 
 Array = NDArray[np.float64]
 
 _POSTURES = 10
+_ACTUATOR_DEFAULTS = ("general", "motor", "position", "velocity", "adhesion", "muscle", "cylinder")
 
 
 class Actuators(StrEnum):
@@ -73,6 +75,7 @@ def export(normalized: NormalizedModel, actuators: Actuators, folder: Path) -> E
     add_tendons(spec, robot, normalized.splits)
     _add_damping_tendons(spec, normalized)
     _add_actuators(spec, robot, actuators)
+    compiled(spec, robot.description, robot.path)
     root = precise_xml(spec)
     _write_actuators(root, robot, actuators)
     _move_assets(root, source, folder)
@@ -113,10 +116,9 @@ def _add_damping_tendons(spec: mujoco.MjSpec, normalized: NormalizedModel) -> No
         if coupling == 0.0:
             continue
         for name, sign in (("sum", 1.0), ("difference", -1.0)):
-            tendon = spec.add_tendon(name=f"s3n_{pair.leg}_damping_{name}")
+            joints = [robot.joints[pair.proximal], robot.joints[pair.distal]]
+            tendon = add_tendon(spec, f"s3n_{pair.leg}_damping_{name}", joints, (1.0, sign))
             tendon.damping = [sign * coupling / 2.0, 0.0, 0.0]
-            tendon.wrap_joint(robot.joints[pair.proximal], 1.0)
-            tendon.wrap_joint(robot.joints[pair.distal], sign)
 
 
 def _add_actuators(spec: mujoco.MjSpec, robot: Robot, actuators: Actuators) -> None:
@@ -124,24 +126,30 @@ def _add_actuators(spec: mujoco.MjSpec, robot: Robot, actuators: Actuators) -> N
     for element in list(spec.actuators):
         spec.delete(element)
     home = robot.actuator_map @ standing_target(robot)
+    taken: set[str] = set()
     for index, entry in enumerate(robot.description.driven):
         # The description's limits count: a joint's own would clip both motors' sum.
         spec.joint(entry.joint).actfrclimited = mujoco.mjtLimited.mjLIMITED_FALSE
         row = robot.actuator_map[index]
         turned = np.flatnonzero(row)
         name = entry.actuator or entry.joint
+        while name in taken:
+            name += "_"
+        taken.add(name)
         actuator = spec.add_actuator(name=name)
         if len(turned) == 1:
             actuator.trntype = mujoco.mjtTrn.mjTRN_JOINT
             actuator.target = robot.joints[turned[0]]
             actuator.gear = [row[turned[0]], 0, 0, 0, 0, 0]
         else:
-            tendon = spec.add_tendon(name=f"{name}_motor")
-            for joint in turned:
-                tendon.wrap_joint(robot.joints[joint], float(row[joint]))
+            joints = [robot.joints[joint] for joint in turned]
+            tendon = add_tendon(spec, f"{name}_motor", joints, row[turned])
             actuator.trntype = mujoco.mjtTrn.mjTRN_TENDON
             actuator.target = tendon.name
         actuator.set_to_motor()
+    for sensor in list(spec.sensors):  # of an actuator that is no more
+        if sensor.objtype == mujoco.mjtObj.mjOBJ_ACTUATOR and sensor.objname not in taken:
+            spec.delete(sensor)
     torque = robot.kp * (home - robot.actuator_map @ robot.home_joints)
     for key in spec.keys:
         key.ctrl = home if actuators is Actuators.POSITION else torque
@@ -150,18 +158,23 @@ def _add_actuators(spec: mujoco.MjSpec, robot: Robot, actuators: Actuators) -> N
 
 def _write_actuators(root: ElementTree.Element, robot: Robot, actuators: Actuators) -> None:
     """By the shortcuts that every MuJoCo reads; it writes `<general>` with what is new in it."""
+    for default in root.iter("default"):  # of the actuators that are no more
+        for element in list(default):
+            if element.tag in _ACTUATOR_DEFAULTS:
+                default.remove(element)
     section = root.find("actuator")
     assert section is not None
     for index, element in enumerate(section):
         limit = number(float(robot.torque_limit[index]))
-        kept = {
-            k: element.attrib[k] for k in ("name", "joint", "tendon", "gear") if k in element.attrib
-        }
+        kept = {k: element.attrib[k] for k in ("name", "joint", "tendon") if k in element.attrib}
         element.attrib.clear()
         element.tag = str(actuators)
         element.attrib.update(kept)
         element.set("forcerange", f"-{limit} {limit}")
         element.set("forcelimited", "true")
+        if "joint" in kept:
+            gear = robot.actuator_map[index][robot.actuator_map[index] != 0][0]
+            element.set("gear", number(float(gear)))
         if actuators is Actuators.POSITION:
             element.set("kp", number(float(robot.kp[index])))
             element.set("kv", number(float(robot.kd[index])))
@@ -266,16 +279,17 @@ def _softness(normalized: NormalizedModel) -> float:
     return float(np.abs(theirs / ours - 1.0).max())
 
 
-def difference(model: mujoco.MjModel, normalized: NormalizedModel) -> float:
+def difference(model: mujoco.MjModel, normalized: NormalizedModel, actuators: Actuators) -> float:
     """How far an exported model is from the one simulated here.
 
     Args:
         model: the export, compiled.
         normalized: what it was exported from.
+        actuators: what its controls are.
 
     Returns:
-        Largest difference of mass matrix and bias force over random postures and velocities,
-        relative to the largest entry.
+        Largest difference of mass matrix, bias force and the motors' torques at the joints over
+        random postures, velocities and controls, relative to the largest entry.
     """
     robot = normalized.robot
     rng = np.random.default_rng(0)
@@ -284,14 +298,27 @@ def difference(model: mujoco.MjModel, normalized: NormalizedModel) -> float:
         qpos = robot.home_qpos.copy()
         qpos[robot.qpos_index] += rng.uniform(-0.3, 0.3, len(robot.joints))
         qvel = rng.normal(size=normalized.model.nv)
+        control = robot.actuator_map @ rng.uniform(-1.0, 1.0, len(robot.joints))
+        torque = 30.0 * control
+        if actuators is Actuators.POSITION:
+            off = control - robot.actuator_map @ qpos[robot.qpos_index]
+            torque = robot.kp * off - robot.kd * (robot.actuator_map @ qvel[robot.dof_index])
+        else:
+            control = torque
+        clipped = np.clip(torque, -robot.torque_limit, robot.torque_limit)
+        wanted = np.zeros(normalized.model.nv)
+        wanted[robot.dof_index] = robot.actuator_map.T @ clipped
         found = []
         for candidate in (normalized.model, model):
             data = mujoco.MjData(candidate)
             data.qpos[:], data.qvel[:] = qpos, qvel
+            if candidate is model:
+                data.ctrl[:] = control
             mujoco.mj_forward(candidate, data)
             mass_matrix = np.zeros((candidate.nv, candidate.nv))
             mujoco.mj_fullM(candidate, data, mass_matrix)
-            found.append((mass_matrix, data.qfrc_bias.copy()))
+            driven = data.qfrc_actuator if candidate is model else wanted
+            found.append((mass_matrix, data.qfrc_bias.copy(), driven.copy()))
         for ours, theirs in zip(*found, strict=True):
             worst = max(worst, float(np.abs(ours - theirs).max() / np.abs(ours).max()))
     return worst

@@ -7,7 +7,7 @@ table each step are in :mod:`s3n_mjx.simulation.control`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import mujoco
@@ -25,6 +25,7 @@ from s3n_mjx.normalization import (
     split_increment,
 )
 from s3n_mjx.robot.model import ResolvedPair, Robot
+from s3n_mjx.robot.preparation import compiled
 from s3n_mjx.simulation.config import SimulationConfig
 
 _POSTURES = 9
@@ -83,7 +84,7 @@ def normalize(robot: Robot, config: SimulationConfig) -> NormalizedModel:
         )
     splits = tuple(_pair_splits(robot, config))
     spec = _write_spec(robot, config, splits)
-    tree = spec.compile()
+    tree = compiled(spec, robot.description, robot.path)
     coupling = np.zeros((tree.nv, tree.nv))
     for pair, split in zip(robot.pairs, splits, strict=True):
         dofs = robot.dof_index[[pair.proximal, pair.distal]]
@@ -91,11 +92,11 @@ def normalize(robot: Robot, config: SimulationConfig) -> NormalizedModel:
             inertia = tendon.armature * np.outer(tendon.coefficients, tendon.coefficients)
             coupling[np.ix_(dofs, dofs)] += inertia
     add_tendons(spec, robot, splits)
-    model = spec.compile()
+    model = compiled(spec, robot.description, robot.path)
     # MuJoCo makes a contact as soft as its bodies are light at compile time. The floor must not
     # become another one with the variant: all have the softness of the robot's MJCF as it is.
-    for compiled in (model, tree):
-        compiled.body_invweight0[:] = robot.model.body_invweight0
+    for candidate in (model, tree):
+        candidate.body_invweight0[:] = robot.model.body_invweight0
     tree.dof_invweight0[:] = model.dof_invweight0
     tree.stat.meaninertia = model.stat.meaninertia
     result = NormalizedModel(robot, config, model, tree, coupling, splits, 0.0)
@@ -227,7 +228,30 @@ def add_tendons(spec: mujoco.MjSpec, robot: Robot, splits: tuple[PairSplit, ...]
     """The fixed tendons of ``splits`` into ``spec``."""
     for pair, split in zip(robot.pairs, splits, strict=True):
         for number, tendon in enumerate(split.tendons):
-            element = spec.add_tendon(name=f"s3n_{pair.leg}_{number}")
+            joints = [robot.joints[index] for index in (pair.proximal, pair.distal)]
+            element = add_tendon(spec, f"s3n_{pair.leg}_{number}", joints, tendon.coefficients)
             element.armature = tendon.armature
-            for index, value in zip((pair.proximal, pair.distal), tendon.coefficients, strict=True):
-                element.wrap_joint(robot.joints[index], value)
+
+
+def add_tendon(
+    spec: mujoco.MjSpec, name: str, joints: Sequence[str], coefficients: Iterable[float]
+):
+    """A fixed tendon that does nothing by itself, whatever the MJCF's default classes say.
+
+    Args:
+        spec: changed in place.
+        name: a taken one gets underscores.
+        joints: that it wraps.
+        coefficients: of each.
+    """
+    taken = {tendon.name for tendon in spec.tendons}
+    while name in taken:
+        name += "_"
+    tendon = spec.add_tendon(name=name)
+    tendon.armature = tendon.frictionloss = 0.0
+    tendon.stiffness, tendon.damping = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
+    tendon.springlength = [-1.0, -1.0]
+    tendon.limited = tendon.actfrclimited = mujoco.mjtLimited.mjLIMITED_FALSE
+    for joint, coefficient in zip(joints, coefficients, strict=True):
+        tendon.wrap_joint(joint, float(coefficient))
+    return tendon
