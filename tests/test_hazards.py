@@ -296,7 +296,7 @@ def test_a_file_without_actuators(load):
 
 
 def test_an_actuator_s_own_armature_reaches_the_joint(load, tmp_path):
-    """C MuJoCo adds it, through the gear twice; MJX would drop it. Here on a passive joint."""
+    """C MuJoCo adds it, through the gear twice; MJX would drop it."""
     own = '<position name="s" joint="shoulder" gear="3" kp="0" armature="0.02" damping="0.1"/>'
     description = described(passive=["shoulder"])
     with pytest.raises(UserError, match="drives joint shoulder, which is passive"):

@@ -131,7 +131,7 @@ def _mjx(survey: Survey) -> str:
     if any("collision" in line for line in survey.refused):
         lines.append(f"  {FEET_ALONE}")
     lines += [
-        f"MJX drops without a word, and the loader moves to the joint: {line}"
+        f"MJX drops without a word, and the loader counts at the joint: {line}"
         for line in survey.converted
     ]
     if survey.contacts is not None:
