@@ -774,3 +774,28 @@ def test_the_laid_floor_is_not_a_default_of_the_robot(load):
     floor = robot.model.geom(robot.floor)
     np.testing.assert_allclose(floor.friction, [1.0, 0.005, 0.0001])
     assert (floor.condim[0], floor.margin[0]) == (3, 0.0)
+
+
+def test_a_linkage_that_no_leg_uses_is_refused(load):
+    """Its `pair` may have been left a comment."""
+    with pytest.raises(UserError, match=r"linkages\.linkage: no leg has a `pair` with it"):
+        load(described(linkages={"linkage": {"jacobian": [[1.0, 0.0], [1.0, 1.0]]}}))
+
+
+def test_a_closed_chain_speaks_for_legs_without_a_pair_too(tmp_path):
+    """A crank at the hip cannot be a knee's own motor."""
+    description = yaml.safe_load(bundled_robot().read_text())
+    del description["legs"][3]["pair"]
+    for key in ("model", "closed_chain"):
+        description[key] = str(bundled_robot().parent / description[key])
+    (tmp_path / "robot.yaml").write_text(yaml.safe_dump(description))
+    with pytest.raises(UserError, match="contradicts `jacobian` at the motor beside RR_"):
+        ClosedChain(load_robot(tmp_path), 0.003)
+
+
+def test_model_and_description_mixed_up(load, tmp_path):
+    robot = load()
+    with pytest.raises(UserError, match=r"robot\.xml: this is a model; give its description"):
+        load_robot(tmp_path / "robot.xml")
+    with pytest.raises(UserError, match=r"robot\.yaml: this is a description"):
+        load_spec(robot.path)

@@ -150,7 +150,7 @@ def test_what_mjx_drops_and_refuses(write):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ([("<freejoint/>", "")], "a free joint: the trunk's body needs one"),
+        ([("<freejoint/>", "")], "a free joint: the trunk's body needs <freejoint/>"),
         (
             [('<motor joint="rb"/>', '<motor joint="rb"/><velocity name="damper" joint="rb"/>')],
             "one actuator for rb, in the place of rb, damper",

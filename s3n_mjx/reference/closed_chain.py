@@ -216,10 +216,14 @@ class ClosedChain:
         home = robot.home_joints
         for share, turn in ((0.2, -0.1), (0.5, 0.2), (0.8, 0.1)):
             joints = home.copy()
+            for index, name in enumerate(robot.joints):  # those of no pair have motors, too
+                joints[index] += turn
+                joint = robot.model.joint(name)
+                if robot.model.jnt_limited[joint.id]:
+                    joints[index] = np.clip(joints[index], *joint.range)
             for pair in robot.pairs:
                 low, high = pair.angle_range
                 joints[pair.distal] = low + share * (high - low)
-                joints[pair.proximal] += turn
             self.assemble(joints)
             offsets.append(self.data.qpos[self._motor_qpos] - robot.actuator_map @ joints)
         error = np.ptp(np.array(offsets), axis=0)

@@ -116,8 +116,9 @@ def check(options: Check) -> None:
             failed.append(finding.check)
     if failed:
         raise UserError(f"{robot.path}: not ready: {', '.join(failed)}; see above")
+    variant = simulation.variant if robot.pairs else Variant.KIN_ONLY
     print(
-        f"ready: {python_command()} -m s3n_mjx.train --task pitch --variant {simulation.variant}"
+        f"ready: {python_command()} -m s3n_mjx.train --task pitch --variant {variant}"
         f" --robot {options.robot}"
     )
 

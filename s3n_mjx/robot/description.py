@@ -271,6 +271,17 @@ class RobotDescription:
         return self
 
     @model_validator(mode="after")
+    def _linkages_used(self) -> RobotDescription:
+        used = {leg.pair.linkage for leg in self.legs if leg.pair is not None}
+        for name in self.linkages:
+            if name not in used:
+                raise ValueError(
+                    f"linkages.{name}: no leg has a `pair` with it; add the pair to each leg that"
+                    " has this linkage, or remove it"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _identified_as_stated(self) -> RobotDescription:
         known = numbers(self) if self.identified else {}
         for path, entry in self.identified.items():
@@ -329,6 +340,10 @@ def load_description(path: Path) -> RobotDescription:
     Raises:
         UserError: names file, key and reason.
     """
+    if path.suffix in (".xml", ".zip", ".urdf"):
+        raise UserError(
+            f"{path}: this is a model; give its description, robot.yaml (`robot new` writes one)"
+        )
     data = read_yaml(path)
     if not isinstance(data, dict):
         raise UserError(f"{path}: not a robot description; expected keys such as `legs:`")

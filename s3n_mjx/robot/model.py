@@ -120,6 +120,8 @@ def load_spec(path: Path) -> mujoco.MjSpec:
     """
     if not path.is_file():
         raise UserError(f"{path}: no such MJCF file")
+    if path.suffix in (".yaml", ".yml"):
+        raise UserError(f"{path}: this is a description; give the MJCF that it names as `model`")
     try:
         if path.suffix == ".zip":
             return mujoco.MjSpec.from_zip(str(path))

@@ -458,7 +458,10 @@ def _missing(
             " this file as its `closed_chain`"
         )
     if trunk is None:
-        missing.append("a free joint: the trunk's body needs one")
+        missing.append(
+            "a free joint: the trunk's body needs <freejoint/> (a URDF has none: save it as MJCF"
+            " from MuJoCo, and add it there)"
+        )
     elif not legs:
         missing.append("legs: no chain of two driven hinges or more ends near the lowest point")
     other = [a.name for a in actuators if a.joint is None]

@@ -120,7 +120,7 @@ def _description(robot: Robot) -> Finding:
         f"{len(robot.pairs)} with a linkage" if robot.pairs else "none with a linkage",
     ]
     if robot.held:
-        parts.append(f"{len(robot.held)} joints welded")
+        parts.append(f"{len(robot.held)} welded")
     if description.passive:
         parts.append(f"{len(description.passive)} passive")
     return Finding("description", ", ".join(parts), True)
@@ -290,6 +290,7 @@ def _stands(check: str, robot: Robot, stand: _Stand) -> Finding:
         reason
         for wrong, reason in (
             (not np.isfinite(stand.speed), "the state is no number any more"),
+            (stand.sag > height, "it has fallen, and through the floor: nothing but feet collide"),
             (not stand.tilt < _FALLEN_RAD, "it has fallen over"),
             (not abs(stand.sag) < _SAG * height, "it has sunk or risen"),
             (not stand.speed < _STILL_RAD_S, "it does not come to rest"),
