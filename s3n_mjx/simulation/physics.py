@@ -1,7 +1,8 @@
 """`mjx.step` for a robot under `qfrc_applied`, with inertia that couples joints.
 
 MJX takes coupled inertia from fixed tendons only, and on a CPU these cost 7 % of a step. Here it is
-added where MJX adds the joints' armature, which costs nothing. The rest is `mjx.step` with Euler's
+added where MJX adds the joints' armature, which costs nothing. Constraints are solved by
+:mod:`s3n_mjx.simulation.solver` where it knows all of them. The rest is `mjx.step` with Euler's
 integrator, in MJX's own functions, less what a model without actuators does not need: cameras,
 lights, transmission, actuation, sensors.
 """
@@ -14,6 +15,7 @@ import numpy as np
 from mujoco import mjx
 from mujoco.mjx._src.math import inert_mul  # not exported by MJX 3.17, nor is Data._impl
 
+from s3n_mjx.simulation import solver
 from s3n_mjx.simulation.neglected import BaseCoupling
 
 
@@ -97,6 +99,8 @@ def step(
     data = mjx.fwd_acceleration(model, data)
     if data._impl.efc_J.size == 0:
         data = data.replace(qacc=data.qacc_smooth)
+    elif solver.is_supported(model, data):
+        data = solver.solve(model, data, mjx.full_m(model, data))
     else:
         data = mjx.solve(model, data)
     return mjx.euler(model, data)
