@@ -18,6 +18,7 @@ equality rows counting on both sides of zero. What differs from MJX:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -208,7 +209,7 @@ def solve(model: mjx.Model, data: mjx.Data, inertia: jax.Array) -> mjx.Data:
             & (scale * jnp.linalg.norm(gradient) >= option.tolerance)
         )
 
-    state = advance(
+    state: Any = advance(
         jnp.where(take, warm, smooth),
         jnp.where(take, warm_force - data.qfrc_smooth, 0.0),  # M (a - a_smooth)
         jnp.where(take, warm_distance, smooth_distance),
