@@ -17,6 +17,8 @@ from s3n_mjx.envs import CircleConfig, CircleEnv
 from s3n_mjx.envs.divergence import SPEED_LIMIT, Divergence, diverged
 from s3n_mjx.envs.randomization import DRAWS, RandomizationConfig
 from s3n_mjx.errors import UserError
+from s3n_mjx.normalization import Variant
+from s3n_mjx.simulation.config import SimulationConfig
 from s3n_mjx.simulation.control import StepRecord
 from s3n_mjx.training import divergence
 from s3n_mjx.training.config import CircleRun, PitchRun
@@ -25,7 +27,7 @@ from s3n_mjx.validation import replay
 
 ENVS = 4
 FLYING, BROKEN = 1, 3  # environments that diverge: by speed, and by NaN
-CONFIG = PitchRun(simulation={"variant": "kin_only_hr"}, seed=7)  # type: ignore[arg-type]
+CONFIG = PitchRun(simulation=SimulationConfig(variant=Variant.KIN_ONLY_HR), seed=7)
 
 
 def rows(tree: Any, index: int) -> Any:
@@ -302,11 +304,13 @@ def test_a_sane_step_is_replayed_as_it_was(tmp_path, pitch_env, sane, after):
 
 
 def test_the_command_replays_a_dump(diverged_dump, capsys):
-    command.main(["--dump", str(diverged_dump), "--steps", "1"])
+    command.main(["--dump", str(diverged_dump), "--steps", "1", "--exact"])
     out = capsys.readouterr().out
     table = [line.split() for line in out.splitlines() if line.strip()[:1].isdigit()]
     assert len(table) == 1 + 2 * 6
     assert table[0][:3] == ["0", "1e+04", "root.z"]
+    assert "C MuJoCo, double precision, 100 iterations" in out
+    assert "MJX as trained, float32, 4 iterations" in out
     assert "the start: root.z moves at 1e+04" in out
 
 

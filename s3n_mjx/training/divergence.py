@@ -102,6 +102,7 @@ def write(
 
     Raises:
         OSError: it cannot be written.
+        UserError: it cannot hold the robot, see :func:`~s3n_mjx.training.checkpoint.save_robot`.
     """
     with folder_written_whole(path) as folder:
         np.savez(folder / _STATE, **_arrays(divergence.start, divergence.target, draws))
@@ -161,7 +162,10 @@ def load(path: Path) -> Dump:
     task = metadata.get("task")
     if task not in RUNS:
         raise UserError(f"{path}: of task {task!r}, which this version does not know")
-    hashes = {f"robot/{k}": v for k, v in (metadata.get("robot_sha256") or {}).items()}
+    files = metadata.get("robot_sha256")
+    if not isinstance(files, dict):
+        raise UserError(f"{path}: damaged ({_META} says nothing of the robot)")
+    hashes = {f"robot/{name}": digest for name, digest in files.items()}
     for name, expected in (hashes | {_STATE: metadata.get("state_sha256")}).items():
         if not (path / name).is_file() or _sha256(path / name) != expected:
             raise UserError(f"{path}: {name} is missing or changed; this dump cannot be replayed")
@@ -233,7 +237,7 @@ class DivergenceWatch:
             " far; they were reset and go on."
         )
         if not np.isfinite(first.target).all():
-            line += " The policy had no finite targets for the first one."
+            line += " The first one had targets that are no numbers: look at the learner."
         try:
             path = next(iter(dumps(self._folder)), None) or write(
                 self._folder / FOLDER / f"{env_steps:012d}",
@@ -244,8 +248,8 @@ class DivergenceWatch:
                 {name: jax.tree.map(own, info[name]) for name in DRAWS if name in info},
                 environment=index,
             )
-            line += f" First state: {path}; replay it in C MuJoCo: {replay_command(path)}"
+            line += f" Kept in {path}; replay it in C MuJoCo: {replay_command(path)}"
         except (OSError, ValueError, UserError) as error:
             # A full disk, a robot that was moved: the training is worth more than the dump.
-            line += f" Its first state could not be kept ({' '.join(str(error).split())})."
+            line += f" The first one could not be kept ({' '.join(str(error).split())})."
         tqdm.write(line, file=sys.stderr)  # above the progress bar, if there is one

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from s3n_mjx.envs.base import RobotEnv
 from s3n_mjx.envs.divergence import SPEED_LIMIT
+from s3n_mjx.evaluation.metrics import counted
 from s3n_mjx.evaluation.report import text_table
 from s3n_mjx.reference.serial import SerialRobot
 from s3n_mjx.simulation.config import SimulationConfig
@@ -109,7 +110,7 @@ def in_c(env: RobotEnv, dump: Dump, more: int = 0, exact: bool = False) -> Trace
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)
     try:
-        name = f"C MuJoCo, double precision, {model.opt.iterations} iterations"
+        name = f"C MuJoCo, double precision, {counted(model.opt.iterations, 'iteration')}"
         return _trace(name, dump, steps())
     finally:
         mujoco.set_mju_user_warning(before)
@@ -136,8 +137,8 @@ def in_mjx(env: RobotEnv, dump: Dump, more: int = 0) -> Trace:
             )
             yield _Step(qpos, qvel, qacc, int(touching), force)
 
-    iterations = simulation.config.solver_iterations
-    return _trace(f"MJX as trained, float32, {iterations} iterations", dump, steps())
+    iterations = counted(simulation.config.solver_iterations, "iteration")
+    return _trace(f"MJX as trained, float32, {iterations}", dump, steps())
 
 
 def drawn(dump: Dump) -> str:
@@ -275,8 +276,9 @@ def verdict(env: RobotEnv, trained: Trace, exact: Trace, mjx: Trace) -> str:
         )
     if trained.diverged_at is not None:
         return (
-            f"the solver: C MuJoCo diverges with {config.solver_iterations} iterations, too, and"
-            f" does not with {EXACT_ITERATIONS}:\n{more_iterations}."
+            "the solver: C MuJoCo diverges, too, with"
+            f" {counted(config.solver_iterations, 'iteration')}, and does not with"
+            f" {EXACT_ITERATIONS}:\n{more_iterations}."
         )
     return (
         "MJX alone: C MuJoCo does not diverge from there. The solver's iterations are the first"
