@@ -30,6 +30,7 @@ VERBS = {
     "play": "watch a policy in a window, or as a video",
     "export": "write a policy as ONNX, with an example controller",
     "compare": "train the paper's methods and compare their gaps to the reference",
+    "replay": "replay a diverged training environment in C MuJoCo",
     "validate": "compare the legs' dynamics with the closed chain, without contact",
     "robot": "bring a robot of your own: what an MJCF says, and what is missing",
     "identify": "motors, delay and leg inertia from measured frequency responses",

@@ -1,6 +1,8 @@
 """Files that are written whole or not at all."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,3 +24,28 @@ def written_whole(path: Path | str) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_written_whole(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; rename it to `path` if the block succeeds.
+
+    As :func:`written_whole`; what is in it is on the disk before it gets its name, so that the
+    name never outlives the contents. A folder that is there already is replaced.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        yield temporary
+        os.chmod(temporary, 0o755)
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                with file.open("rb") as stream:
+                    os.fsync(stream.fileno())
+        if path.exists():
+            shutil.rmtree(path)
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise

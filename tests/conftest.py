@@ -8,12 +8,19 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 import copy
 from pathlib import Path
 
+import jax
 import pytest
 import yaml
 
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
+from s3n_mjx.envs import PitchEnv
+from s3n_mjx.normalization import Variant
 from s3n_mjx.resources import bundled_robot
 from s3n_mjx.robot.model import Robot, load_robot, load_spec
+from s3n_mjx.simulation.config import SimulationConfig
+
+import brax.envs  # isort: skip
+from brax.envs.wrappers import training  # isort: skip
 
 runtime.configure()
 
@@ -47,3 +54,36 @@ def write_robot(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def pitch_env(robot) -> PitchEnv:
+    """`kin_only_hr`, so that one compiled step shows randomization, too."""
+    return brax.envs.get_environment(
+        "s3n_pitch",
+        robot=robot,
+        simulation=SimulationConfig(variant=Variant.KIN_ONLY_HR),
+    )
+
+
+class Counted:
+    """The wrapped environment, jitted, counting how often Python traces it."""
+
+    def __init__(self, env):
+        self.traces = {"reset": 0, "step": 0}
+        wrapped = training.wrap(env, episode_length=6, action_repeat=1)
+
+        def reset(keys):
+            self.traces["reset"] += 1
+            return wrapped.reset(keys)
+
+        def step(state, action):
+            self.traces["step"] += 1
+            return wrapped.step(state, action)
+
+        self.reset, self.step = jax.jit(reset), jax.jit(step)
+
+
+@pytest.fixture(scope="session")
+def wrapped_pitch(pitch_env) -> Counted:
+    return Counted(pitch_env)

@@ -1,55 +1,28 @@
 """The pitch task as a `brax.envs` environment, and leg-link randomization."""
 
-import brax.envs
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-from brax.envs.wrappers import training
 
 from s3n_mjx.envs import PitchConfig, PitchEnv, randomization
 from s3n_mjx.envs.base import pitch_and_roll, rotate_inverse
 from s3n_mjx.envs.randomization import RANGES, LegRandomization
 from s3n_mjx.errors import UserError
-from s3n_mjx.normalization import Variant
 from s3n_mjx.robot.model import load_robot
-from s3n_mjx.simulation.config import SimulationConfig
 
 ENVS = 4
 
 
 @pytest.fixture(scope="session")
-def env(robot) -> PitchEnv:
-    """`kin_only_hr`, so that one compiled step shows randomization, too."""
-    return brax.envs.get_environment(
-        "s3n_pitch",
-        robot=robot,
-        simulation=SimulationConfig(variant=Variant.KIN_ONLY_HR),
-    )
-
-
-class Counted:
-    """The wrapped environment, jitted, counting how often Python traces it."""
-
-    def __init__(self, env):
-        self.traces = {"reset": 0, "step": 0}
-        wrapped = training.wrap(env, episode_length=6, action_repeat=1)
-
-        def reset(keys):
-            self.traces["reset"] += 1
-            return wrapped.reset(keys)
-
-        def step(state, action):
-            self.traces["step"] += 1
-            return wrapped.step(state, action)
-
-        self.reset, self.step = jax.jit(reset), jax.jit(step)
+def env(pitch_env) -> PitchEnv:
+    return pitch_env
 
 
 @pytest.fixture(scope="session")
-def wrapped(env) -> Counted:
-    return Counted(env)
+def wrapped(wrapped_pitch):
+    return wrapped_pitch
 
 
 @pytest.fixture(scope="session")

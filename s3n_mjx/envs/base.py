@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, cast
 import brax.envs
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 from annotated_types import Ge, Gt
 from brax.envs.base import State
@@ -21,7 +22,7 @@ from mujoco import mjx
 from pydantic.dataclasses import dataclass
 
 from s3n_mjx.config_files import STRICT
-from s3n_mjx.envs import randomization
+from s3n_mjx.envs import divergence, randomization
 from s3n_mjx.envs.randomization import LegRandomization, RandomizationConfig
 from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import Variant
@@ -225,7 +226,10 @@ class RobotEnv(brax.envs.Env):
         if self.randomization.every_step:
             # In `info`, which an automatic reset keeps: every episode has its own pushes.
             info["random_key"] = jax.random.fold_in(key, 2)
-        return self.simulation.init(qpos, qvel, self.simulation.standing_target), info
+        target = self.simulation.standing_target
+        simulation = self.simulation.init(qpos, qvel, target)
+        info["divergence"] = divergence.none_yet(simulation, target)
+        return simulation, info
 
     def joint_targets(self, action: jax.Array) -> jax.Array:
         """Targets (nu,) in rad, serial coordinates; an action in [-1, 1] moves them around those
@@ -326,8 +330,11 @@ class RobotEnv(brax.envs.Env):
             key, key_push, key_noise = jax.random.split(state.info["random_key"], 3)
             state.info.update(random_key=key)
             simulation = randomization.pushed(key_push, simulation, self.randomization, self.dt)
-        simulation, record = self.simulation.control_step(
-            self._model(state.info), simulation, self.joint_targets(action)
+        start, target = simulation, self.joint_targets(action)
+        simulation, record = self.simulation.control_step(self.model_of(state.info), start, target)
+        # A learner that has gone NaN shows in `target`; what physics makes of it counts, too.
+        state.info.update(
+            divergence=divergence.counted(state.info["divergence"], start, target, simulation)
         )
         phase = before.phase + 2.0 * jnp.pi * self.clock_hz * self.dt
         reached = TaskState(simulation, action, jnp.mod(phase, 2.0 * jnp.pi), before.command)
@@ -352,12 +359,18 @@ class RobotEnv(brax.envs.Env):
         )
         return after, record
 
-    def _model(self, info: Mapping[str, Any]) -> mjx.Model:
-        """The environment's own robot and floor."""
+    def model_of(self, info: Mapping[str, Any]) -> mjx.Model:
+        """The environment's own robot and floor, as ``info`` of its state has drawn them."""
         model = self.sys
         if "leg_links" in info:
             model = randomization.with_links(model, self._bodies, info["leg_links"])
         return randomization.with_surroundings(model, self._trunk, self._grip, info)
+
+    def c_model_of(self, info: Mapping[str, Any]) -> mujoco.MjModel:
+        """The same for C MuJoCo: a copy of `normalized.model`."""
+        return randomization.drawn_in_c(
+            self.normalized.model, self._bodies, self._trunk, self._grip, info
+        )
 
     @property
     def observation_layout(self) -> tuple[Block, ...]:
@@ -416,6 +429,6 @@ class RobotEnv(brax.envs.Env):
         """Tilted, low, faster than any robot, or no longer a number."""
         up = -rotate_inverse(simulation.qpos[3:7], jnp.array([0.0, 0.0, -1.0]))[2]
         low = simulation.qpos[2] < self.body.fall_height_fraction * self._home_height
-        # Comparisons with NaN are false, so this one catches it, too.
-        sane = jnp.all(jnp.isfinite(simulation.qpos)) & jnp.all(jnp.abs(simulation.qvel) < 1e3)
-        return low | (up < jnp.cos(self.body.fall_tilt_rad)) | ~sane
+        tilted = up < jnp.cos(self.body.fall_tilt_rad)
+        # Comparisons with NaN are false, so that neither of these sees one.
+        return low | tilted | divergence.diverged(simulation)

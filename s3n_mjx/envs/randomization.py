@@ -28,6 +28,9 @@ from s3n_mjx.robot.description import NonNegative, Positive
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.simulation.control import SimulationState
 
+# What an environment keeps of its own robot and floor, by its names in `state.info`.
+DRAWS = ("leg_links", "friction_scale", "payload_kg")
+
 # Joint rates are observed in units of 10 rad/s.
 JOINT_RATE_SCALE = 0.1
 
@@ -200,6 +203,46 @@ def with_surroundings(
         )
     if "payload_kg" in draws:
         model = model.replace(body_mass=model.body_mass.at[trunk].add(draws["payload_kg"]))
+    return model
+
+
+def drawn_in_c(
+    model: mujoco.MjModel,
+    bodies: np.ndarray,
+    trunk: int,
+    grip: np.ndarray,
+    draws: Mapping[str, Any],
+) -> mujoco.MjModel:
+    """What :func:`with_links` and :func:`with_surroundings` make, in a copy for C MuJoCo.
+
+    Args:
+        model: not changed.
+        bodies: ids of the randomized links, (n_links,).
+        trunk: body id.
+        grip: geom ids of floor and feet.
+        draws: one environment's, by their names in `state.info`, other entries beside them.
+    """
+    model = model.__copy__()
+    if "leg_links" in draws:
+        links = draws["leg_links"]
+        model.body_mass[bodies] = links.mass
+        model.body_inertia[bodies] = links.inertia
+        model.body_ipos[bodies] = links.com
+        # C takes short cuts where frames coincided at compile time, and its bounding volumes move
+        # with the centre of mass; MJX does neither.
+        none = int(mujoco.mjtSameFrame.mjSAMEFRAME_NONE)
+        model.body_sameframe[bodies] = none
+        model.geom_sameframe[np.isin(model.geom_bodyid, bodies)] = none
+        model.site_sameframe[np.isin(model.site_bodyid, bodies)] = none
+        model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
+    if "friction_scale" in draws:
+        model.geom_friction[grip, 0] *= float(draws["friction_scale"])
+    if "payload_kg" in draws:
+        model.body_mass[trunk] += float(draws["payload_kg"])
+    # MJX sums these up at every step. The rest of what a compiler derives stays, as it does there.
+    model.body_subtreemass[:] = model.body_mass
+    for body in range(model.nbody - 1, 0, -1):
+        model.body_subtreemass[model.body_parentid[body]] += model.body_subtreemass[body]
     return model
 
 

@@ -42,6 +42,21 @@ class SerialRobot:
         command = self._command(np.asarray(target), self.data.qvel)
         self.history = [command] * (math.ceil(self._delay) + 1)  # newest first
 
+    def resume(
+        self,
+        qpos: ArrayLike,
+        qvel: ArrayLike,
+        qvel_last: ArrayLike,
+        qacc_warmstart: ArrayLike,
+        command_history: ArrayLike,
+    ) -> None:
+        """Go on from a state under way; arguments as the fields of `SimulationState`."""
+        mujoco.mj_resetData(self.model, self.data)
+        self.data.qpos[:], self.data.qvel[:] = qpos, qvel
+        self.data.qacc_warmstart[:] = qacc_warmstart
+        self.last = np.array(qvel_last, dtype=np.float64)
+        self.history = list(np.array(command_history, dtype=np.float64))
+
     def _command(self, target: Array, qvel: Array) -> Array:
         robot = self.robot
         error = robot.actuator_map @ (target - self.data.qpos[robot.qpos_index])

@@ -261,7 +261,6 @@ class Simulation:
         qfrc_applied = jnp.append(torque, 0.0)[self._from_joint]
         return qfrc_applied, motor_torque, commands[: len(self._delay) - 1]
 
-    @full_precision
     def step(
         self, model: mjx.Model, state: SimulationState, target: jax.Array
     ) -> tuple[SimulationState, StepRecord]:
@@ -272,6 +271,14 @@ class Simulation:
             state: of the step before.
             target: joint targets in rad, shape (nu,).
         """
+        state, record, _ = self.step_with_data(model, state, target)
+        return state, record
+
+    @full_precision
+    def step_with_data(
+        self, model: mjx.Model, state: SimulationState, target: jax.Array
+    ) -> tuple[SimulationState, StepRecord, mjx.Data]:
+        """As :meth:`step`, with all that MJX leaves behind, for a look inside."""
         qfrc_applied, motor_torque, history = self.generalized_force(state, target)
         data = physics.step(
             model,
@@ -301,6 +308,7 @@ class Simulation:
                 command_history=history,
             ),
             record,
+            data,
         )
 
     def control_step(
