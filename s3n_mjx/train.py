@@ -31,6 +31,7 @@ from s3n_mjx.training.config import (
     preset_names,
     task_of,
 )
+from s3n_mjx.training.interrupts import Terminated
 from s3n_mjx.training.metrics_log import Logger, TensorBoard, WeightsAndBiases
 from s3n_mjx.training.progress import duration
 
@@ -153,11 +154,13 @@ def main(args: Sequence[str]) -> None:
         loggers.append(TensorBoard(folder))
     try:
         checkpoint = runs.train(config, folder, start, loggers, env)
-    except KeyboardInterrupt as stop:
+    except (KeyboardInterrupt, Terminated) as stop:
+        terminated = isinstance(stop, Terminated)
         again = f"{python_command()} -m s3n_mjx.train --resume {folder}"
+        said = "terminated" if terminated else "interrupted"
         kept = f", {stop}" if str(stop) else ""
-        print(f"\ninterrupted{kept}; go on with: {again}", file=sys.stderr)
-        raise SystemExit(130) from None
+        print(f"\n{said}{kept}; go on with: {again}", file=sys.stderr)
+        raise SystemExit(0 if terminated else 130) from None
 
     print(f"done in {duration(time.monotonic() - began)}; curve: {folder / runs.METRICS_FILE}")
     print(f"checkpoint: {checkpoint}")

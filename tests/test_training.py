@@ -82,6 +82,30 @@ def test_any_level_of_the_folder_will_do(run_folder):
     assert checkpoints.load(first).env_steps == 80
 
 
+def lasting(row: dict) -> dict:
+    """A row of metrics without what depends on the clock."""
+    return {k: v for k, v in row.items() if not k.endswith(("wall_s", "walltime", "sps", "time"))}
+
+
+def test_a_resumed_run_equals_a_whole_one(run_folder, copied):
+    """Bit by bit: parameters, optimiser, statistics, environments, and the curve."""
+    shutil.rmtree(copied / "checkpoints" / "000000000240")
+    train.main(["--resume", str(copied)])
+    whole, resumed = checkpoints.load(run_folder), checkpoints.load(copied)
+    assert resumed.env_steps == 240
+    assert resumed.params == whole.params
+    assert checkpoints.load_state(resumed) == checkpoints.load_state(whole) is not None
+    rows = [read_rows(folder / runs.METRICS_FILE) for folder in (run_folder, copied)]
+    assert [lasting(row) for row in rows[0]] == [lasting(row) for row in rows[1]]
+
+
+def test_the_newest_two_checkpoints_hold_the_state(run_folder):
+    holding = sorted(path.parent.name for path in run_folder.glob("checkpoints/*/state.msgpack"))
+    assert holding == ["000000000160", "000000000240"]
+    # The oldest does not, which is no damage: its parameters go on.
+    assert checkpoints.load_state(checkpoints.load(run_folder / "checkpoints/000000000080")) is None
+
+
 def test_resume_goes_on_where_the_kill_left_it(copied, capsys):
     """As after a SIGKILL: last checkpoint gone, another half-made, a line of the curve cut."""
     shutil.rmtree(copied / "checkpoints" / "000000000240")

@@ -3,6 +3,7 @@
     000001024000/
         checkpoint.yaml   format, step, config, S3N parameters, versions, hashes
         params.msgpack    observation normalizer, policy and value network (flax)
+        state.msgpack     what the training goes on from; in the newest two of a run only
         robot/            description and MJCF as used, with all that it includes
 
 A checkpoint is made under a temporary name and renamed when it is whole.
@@ -14,8 +15,6 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -30,6 +29,7 @@ import yaml
 from s3n_mjx import __version__
 from s3n_mjx.config_files import parse, to_plain
 from s3n_mjx.errors import UserError
+from s3n_mjx.files import folder_written_whole
 from s3n_mjx.robot.model import Robot, load_robot
 from s3n_mjx.robot.packing import check_packable, pack
 from s3n_mjx.simulation.injection import NormalizedModel
@@ -39,6 +39,8 @@ FORMAT = 1
 _KIND = "s3n_mjx checkpoint"
 _META = "checkpoint.yaml"
 _PARAMS = "params.msgpack"
+STATE = "state.msgpack"
+_STATES_KEPT = 2  # the second for the case that the first is damaged
 _WORTH_SHARING = 64 * 1024  # bytes
 _PACKAGES = ("mujoco", "mujoco-mjx", "jax", "jaxlib", "brax", "flax", "numpy")
 
@@ -58,12 +60,6 @@ class Checkpoint:
     def task(self) -> str:
         """Name of the task it was trained on."""
         return task_of(self.config)
-
-
-def _flush(path: Path) -> None:
-    """Onto the disk, so that a rename never outlives the contents it stands for."""
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())
 
 
 def _sha256(data: bytes) -> str:
@@ -149,8 +145,18 @@ def _s3n_parameters(normalized: NormalizedModel) -> dict[str, Any]:
     }
 
 
+def name(env_steps: int) -> str:
+    """Of a checkpoint's folder; sorts by step."""
+    return f"{env_steps:012d}"
+
+
 def save(
-    folder: Path, env_steps: int, config: RunConfig, normalized: NormalizedModel, params: Any
+    folder: Path,
+    env_steps: int,
+    config: RunConfig,
+    normalized: NormalizedModel,
+    params: Any,
+    state: bytes | None = None,
 ) -> Path:
     """Write a checkpoint into ``folder``, whole or not at all.
 
@@ -160,16 +166,20 @@ def save(
         config: the whole run.
         normalized: the robot's model with S3N.
         params: Brax's (normalizer, policy, value).
+        state: what :func:`~s3n_mjx.training.snapshot.pack` made of the training.
 
     Returns:
         The checkpoint's folder, named by its step.
+
+    Raises:
+        OSError: it cannot be written; what was there is as it was.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{env_steps:012d}"
-    temporary = Path(tempfile.mkdtemp(dir=folder, prefix=f".{path.name}."))
-    try:
-        data = flax.serialization.to_bytes(jax.device_get(params))
+    path = folder / name(env_steps)
+    data = flax.serialization.to_bytes(jax.device_get(params))
+    with folder_written_whole(path) as temporary:
         (temporary / _PARAMS).write_bytes(data)
+        if state is not None:
+            (temporary / STATE).write_bytes(state)
         robot_sha256 = save_robot(normalized.robot, temporary / "robot")
         earlier = max(folder.glob("[0-9]*"), default=None)
         _share(temporary / "robot", robot_sha256, earlier)
@@ -183,19 +193,14 @@ def save(
             "s3n": _s3n_parameters(normalized),
             "robot_sha256": robot_sha256,
             "params_sha256": _sha256(data),
-            "versions": {"s3n_mjx": __version__} | {name: version(name) for name in _PACKAGES},
+            **({} if state is None else {"state_sha256": _sha256(state)}),
+            "versions": {"s3n_mjx": __version__}
+            | {package: version(package) for package in _PACKAGES},
         }
         (temporary / _META).write_text(yaml.safe_dump(metadata, sort_keys=False, width=100))
-        os.chmod(temporary, 0o755)
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                _flush(file)
-        if path.exists():
-            shutil.rmtree(path)
-        os.rename(temporary, path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    with_state = sorted(folder.glob(f"[0-9]*/{STATE}"))
+    for old in with_state[:-_STATES_KEPT]:
+        old.unlink()
     return path
 
 
@@ -271,6 +276,22 @@ def load(path: Path) -> Checkpoint:
         metadata=metadata,
         params=params,
     )
+
+
+def load_state(checkpoint: Checkpoint) -> bytes | None:
+    """What the training goes on from; None for a checkpoint that does not hold it (any more).
+
+    Raises:
+        UserError: it is damaged.
+    """
+    expected = checkpoint.metadata.get("state_sha256")
+    path = checkpoint.path / STATE
+    if expected is None or not path.is_file():
+        return None
+    state = path.read_bytes()
+    if _sha256(state) != expected:
+        raise UserError(f"{path}: truncated or changed; use an earlier checkpoint")
+    return state
 
 
 def restore_params(checkpoint: Checkpoint, template: Any) -> Any:

@@ -70,6 +70,11 @@ class Progress:
         self._bar.set_postfix_str(f"ETA {eta or '-'}", refresh=False)
         self._bar.update(step - self._bar.n)
 
+    def reach(self, step: int) -> None:
+        """Move the bar between two rows."""
+        if self._bar is not None:
+            self._bar.update(step - self._bar.n)
+
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
