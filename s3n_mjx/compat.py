@@ -10,6 +10,7 @@ import io
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src import distributed  # not exported
 
 
 def device_put_replicated(tree, devices):
@@ -30,6 +31,22 @@ def device_put_replicated(tree, devices):
 
 # JAX 0.9 still has the name, but warns; one path for every version is easier to trust.
 jax.device_put_replicated = device_put_replicated
+
+
+def meet(name: str, timeout_s: float = 3600.0) -> None:
+    """Wait until all processes are here, by JAX's coordination service.
+
+    Collectives on CPUs give up after 30 s, so that whoever compiles longer loses the others; JAX
+    has this barrier and does not export it.
+
+    Args:
+        name: of the place; each is used once.
+        timeout_s: how long to wait.
+    """
+    client = distributed.global_state.client
+    if client is not None:
+        client.wait_at_barrier(name, timeout_in_ms=int(timeout_s * 1000.0))
+
 
 # MJX prints to stdout that its optional Warp backend is missing.
 with contextlib.redirect_stdout(io.StringIO()):

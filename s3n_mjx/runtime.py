@@ -9,8 +9,11 @@ import os
 import platform
 import warnings
 from pathlib import Path
+from typing import Any
 
 import jax
+
+from s3n_mjx.errors import UserError
 
 _DEVICE_FLAG = "--xla_force_host_platform_device_count"
 
@@ -72,6 +75,49 @@ def configure() -> None:
     logging.getLogger("jax").setLevel(logging.ERROR)
 
 
+def join_processes() -> None:
+    """Become one of several processes that train together; before JAX looks for devices.
+
+    Slurm, Open MPI and what else JAX knows tell it by themselves; otherwise the variables that
+    `torchrun` sets: MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, and LOCAL_RANK where several
+    processes share the accelerators of a machine.
+
+    Raises:
+        UserError: nothing says which process this is, or the others cannot be reached.
+    """
+    names = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+    given = [name for name in names if os.environ.get(name)]
+    arguments: dict[str, Any] = {}
+    if "RANK" in given:
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise UserError(f"--distributed: RANK is set, but not {', '.join(missing)}")
+        try:
+            port, count, rank = (int(os.environ[name]) for name in names[1:])
+            local = os.environ.get("LOCAL_RANK")
+            if local is not None and int(os.environ.get("LOCAL_WORLD_SIZE", "2")) > 1:
+                arguments["local_device_ids"] = [int(local)]
+        except ValueError as error:
+            raise UserError(
+                f"--distributed: {', '.join(names[1:])} and LOCAL_RANK have to be whole numbers"
+                f" ({error})"
+            ) from None
+        # torchrun itself listens on its port; JAX takes the next one.
+        port += "TORCHELASTIC_RUN_ID" in os.environ
+        arguments |= {
+            "coordinator_address": f"{os.environ['MASTER_ADDR']}:{port}",
+            "num_processes": count,
+            "process_id": rank,
+        }
+    try:
+        jax.distributed.initialize(**arguments)
+    except (ValueError, RuntimeError) as error:
+        raise UserError(
+            "--distributed: this process cannot join others; start it with srun or mpirun, or set"
+            f" {', '.join(names)} ({' '.join(str(error).split())[:200]})"
+        ) from None
+
+
 def has_accelerator() -> bool:
     """Whether JAX computes on something other than the CPU."""
     return jax.default_backend() != "cpu"
@@ -80,4 +126,5 @@ def has_accelerator() -> bool:
 def machine() -> str:
     """Devices in words, for the first line of a run."""
     devices = jax.devices()
-    return f"{len(devices)} x {devices[0].device_kind}, jax {jax.__version__}"
+    processes = f" in {jax.process_count()} processes" if jax.process_count() > 1 else ""
+    return f"{len(devices)} x {devices[0].device_kind}{processes}, jax {jax.__version__}"

@@ -6,6 +6,7 @@ Flags are the fields of the task's config; `--preset` sets what they start from.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -36,7 +37,14 @@ from s3n_mjx.training.metrics_log import Logger, TensorBoard, WeightsAndBiases
 from s3n_mjx.training.progress import duration
 
 # Flags that may stand beside --resume; any other one would ask for another run.
-_WITH_RESUME = ("--resume", "--tensorboard", "--no-tensorboard", "--wandb", "--no-wandb")
+_WITH_RESUME = (
+    "--resume",
+    "--distributed",
+    "--tensorboard",
+    "--no-tensorboard",
+    "--wandb",
+    "--no-wandb",
+)
 
 
 class _FirstLook(argparse.ArgumentParser):
@@ -66,6 +74,7 @@ def parse(args: Sequence[str]) -> tuple[Any, RunConfig]:
             ("preset", str, preset),
             ("run_dir", Path | None, None),
             ("resume", Path | None, None),
+            ("distributed", bool, False),
             ("tensorboard", bool, False),
             ("wandb", bool, False),
             ("config", Annotated[RUNS[known.task], tyro.conf.arg(name="")], default),
@@ -79,6 +88,8 @@ def parse(args: Sequence[str]) -> tuple[Any, RunConfig]:
             `paper` where there is an accelerator and `cpu` elsewhere.
         run_dir: folder of the run; made. By default runs/TASK-VARIANT-INJECTION-seedN-TIME.
         resume: run folder to go on with, from its last checkpoint; its own config counts.
+        distributed: this is one of several processes that train together, started by srun,
+            mpirun, or with torchrun's variables; see train/distributed.md.
         tensorboard: event files in the run folder; a run that has some goes on with them when it
             is resumed.
         wandb: log to Weights & Biases; a run that is resumed is told so again.
@@ -100,6 +111,11 @@ def main(args: Sequence[str]) -> None:
     """The command; see `--help`."""
     runtime.configure()
     began = time.monotonic()
+    if "--distributed" in args:
+        runtime.join_processes()
+        if jax.process_index():
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first process speaks for all
+    leads = jax.process_index() == 0
     options, config = parse(args)
     start = runs.Start()
     tensorboard = options.tensorboard
@@ -129,11 +145,11 @@ def main(args: Sequence[str]) -> None:
         print("preset paper (an accelerator was found)")
     else:
         print("preset cpu (no accelerator was found; --preset paper for the full training)")
-    check_batching(config.ppo, jax.local_device_count())
+    check_batching(config.ppo, jax.device_count())
     env = runs.make_env(config, start.checkpoint.robot if start.checkpoint else None)
     checkpoints.check_saveable(env.robot)
     loggers: list[Logger] = []
-    if options.wandb:
+    if options.wandb and leads:
         loggers.append(WeightsAndBiases(folder.name, to_plain(config)))
     if not env.robot.pairs and config.simulation.variant.startswith("s3n"):
         print(f"no leg has a `pair`, so {config.simulation.variant} adds nothing to kin_only")
@@ -144,13 +160,13 @@ def main(args: Sequence[str]) -> None:
         f"leg randomization {env.leg_randomization}",
         sep="; ",
     )
-    if options.resume is None:
+    if options.resume is None and leads:
         runs.prepare_folder(folder, config)
     print(f"run folder: {folder}")
     print("compiling; the first time this takes a minute or two, later starts use the cache")
     sys.stdout.flush()
 
-    if tensorboard:
+    if tensorboard and leads:
         loggers.append(TensorBoard(folder))
     try:
         checkpoint = runs.train(config, folder, start, loggers, env)
@@ -159,7 +175,8 @@ def main(args: Sequence[str]) -> None:
         again = f"{python_command()} -m s3n_mjx.train --resume {folder}"
         said = "terminated" if terminated else "interrupted"
         kept = f", {stop}" if str(stop) else ""
-        print(f"\n{said}{kept}; go on with: {again}", file=sys.stderr)
+        if leads:
+            print(f"\n{said}{kept}; go on with: {again}", file=sys.stderr)
         raise SystemExit(0 if terminated else 130) from None
 
     print(f"done in {duration(time.monotonic() - began)}; curve: {folder / runs.METRICS_FILE}")

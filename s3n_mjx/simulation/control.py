@@ -154,8 +154,10 @@ class Simulation:
         self.normalized = normalized
         self.robot = robot
         self.config = config
+        # MJX would take the first device of all, which may be another process's.
+        device = jax.local_devices()[0]
         try:
-            self.model: mjx.Model = mjx.put_model(normalized.tree, impl="jax")
+            self.model: mjx.Model = mjx.put_model(normalized.tree, device, impl="jax")
         except NotImplementedError as error:
             raise UserError(f"{robot.path}: {_refusal(normalized.tree, error)}") from None
         if config.base_coupling and mjx.is_sparse(self.model):
@@ -163,7 +165,7 @@ class Simulation:
                 f"{robot.path}: --base-coupling needs MJX's dense mass matrix; set"
                 ' <option jacobian="dense"/> in the MJCF'
             )
-        self._template = mjx.make_data(self.model)
+        self._template = mjx.make_data(self.model, device)
         self._timestep = config.timestep_s
         self._delay = delay_weights(
             robot.description.torque_delay_ms * 1e-3, config.timestep_s, config.timing

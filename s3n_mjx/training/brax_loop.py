@@ -36,11 +36,11 @@ class _Jax:
         return getattr(jax, name)
 
     def pmap(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
-        compiled = jax.pmap(function, *args, **kwargs)
         if function.__name__ != "training_epoch":
-            return compiled
+            return jax.pmap(function, *args, **kwargs)
         self.reached = True
-        return functools.partial(self._around, compiled)
+        del kwargs["donate_argnums"]  # so that what an epoch began with outlives it
+        return functools.partial(self._around, jax.pmap(function, *args, **kwargs))
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def stepped(around: Around) -> Iterator[None]:
 
     Args:
         around: called for every epoch with the epoch and its arguments; gives what the epoch
-            would. The epoch donates its first two arguments.
+            would. The epoch leaves its arguments as they are.
     """
     seen = _Jax(around)
     ppo.jax = seen  # pyright: ignore[reportAttributeAccessIssue]

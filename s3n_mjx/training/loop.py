@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from s3n_mjx import compat  # noqa: F401 - before brax
+from s3n_mjx import compat
 from s3n_mjx.config_files import to_plain
 from s3n_mjx.envs.base import Figure, RobotEnv
 from s3n_mjx.errors import UserError
@@ -28,7 +27,7 @@ from s3n_mjx.training.brax_loop import stepped
 from s3n_mjx.training.config import RunConfig
 from s3n_mjx.training.divergence import DivergenceWatch
 from s3n_mjx.training.interrupts import Interrupts
-from s3n_mjx.training.metrics_log import Logger, MetricsFile, Row
+from s3n_mjx.training.metrics_log import Logger, MetricsFile, Row, read_rows
 from s3n_mjx.training.policy import initial_params, load_params, make_policy, network_factory
 from s3n_mjx.training.progress import Progress
 
@@ -94,11 +93,23 @@ def _sound(tree: Any) -> bool:
     return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
 
 
-def _over_processes(value: int) -> np.ndarray:
-    """``value`` of every process."""
-    if jax.process_count() == 1:
-        return np.array([value])
-    return np.asarray(multihost_utils.process_allgather(np.array(value)))
+class _Processes:
+    """All processes of the run, which call this in the same order."""
+
+    def __init__(self) -> None:
+        self._met = 0
+
+    def all(self, value: int) -> np.ndarray:
+        """``value`` of every process."""
+        if jax.process_count() == 1:
+            return np.array([value])
+        self._met += 1
+        compat.meet(f"s3n_mjx.training.{self._met}")
+        return np.asarray(multihost_utils.process_allgather(np.array(value)))
+
+
+class _Finished(Exception):
+    """The last chunk is done. Brax's own end adds nothing, and fails with several processes."""
 
 
 class Training:
@@ -130,11 +141,12 @@ class Training:
         self._steps = self._saved = start.env_steps
         # Folder of the last whole checkpoint.
         self.kept = start.checkpoint.path if start.checkpoint else None
+        self._processes = _Processes()
         self._interrupts = Interrupts()
         self._watch = DivergenceWatch(folder, env, config)
         self._compiled: Callable[..., Any] | None = None
         self._evaluator: Any = None
-        self._learner: list[dict[str, float]] = []  # of the chunks since the last row
+        self._learner: list[dict[str, Any]] = []  # of the chunks since the last row
         self._trained_s = 0.0  # likewise
 
     def run(self) -> Path:
@@ -169,15 +181,13 @@ class Training:
         else:
             params = initial_params(config.ppo, *self._sizes, seed=config.seed)
         self._began = time.monotonic()
-        self._wall_s = 0.0
-        if self._leads:
-            rows = self._metrics.rows
-            self._wall_s = rows[-1]["wall_s"] if rows else 0.0
-            reached = rows[-1]["env_steps"] if rows else -1
-            if reached < self._steps and self._steps % self._plan.between == 0:
-                self._evaluate(params, {})
+        rows = read_rows(self._folder / METRICS_FILE)
+        self._wall_s = rows[-1]["wall_s"] if rows else 0.0
+        reached = rows[-1]["env_steps"] if rows else -1
+        if reached < self._steps and self._steps % self._plan.between == 0:
+            self._evaluate(params, {})
         left = (self._plan.total - self._steps) // self._plan.env_steps
-        with stepped(self._chunk):
+        with suppress(_Finished), stepped(self._chunk):
             ppo.train(
                 environment=self._env,
                 num_timesteps=left * self._plan.env_steps,
@@ -199,31 +209,34 @@ class Training:
         assert self._compiled is not None
         self._stop_if_asked(learner, environments)
         began = time.monotonic()
-        # The epoch takes its arguments' memory; these are for the case that it breaks down.
-        before = jax.tree.map(jnp.copy, (learner, environments))
+        before = learner, environments
         learner, environments, metrics = self._compiled(learner, environments, self._keys())
         own = jax.tree.map(snapshot.local, metrics)
         if not _sound(snapshot.of_one_device((learner.params, learner.normalizer_params))):
             raise self._broken_down(before, own)
         self._steps += self._plan.env_steps
         self._trained_s += time.monotonic() - began
-        self._learner.append({name: float(np.mean(value)) for name, value in own.items()})
-        diverged = self._watch.check(environments, self._steps)
+        means = {name: np.mean(value) for name, value in own.items()}
+        self._learner.append(means)
+        diverged = self._diverged(environments)
         if self._leads:
             self._progress.reach(self._steps)
         if self._steps % self._plan.between == 0:
-            counted = {"train/diverged_environments": float(_over_processes(diverged).sum())}
-            if self._leads:
-                params = (learner.normalizer_params, learner.params.policy, learner.params.value)
-                self._evaluate(snapshot.of_one_device(params), self._training_row() | counted)
+            counted = {"train/diverged_environments": float(self._processes.all(diverged).sum())}
+            params = (learner.normalizer_params, learner.params.policy, learner.params.value)
+            self._evaluate(snapshot.of_one_device(params), self._training_row() | counted)
             # After its row: a run that is killed in between makes both again.
             self._save(learner, environments)
-        return learner, environments, metrics
+        if self._steps == self._plan.total:
+            raise _Finished
+        return learner, environments, means
 
     def _prepare(self, epoch: Any, learner: Any, environments: Any) -> tuple[Any, Any]:
         """Compile, see whether it fits, put what the checkpoint holds in the place of the new."""
-        self._compiled = epoch.lower(learner, environments, self._keys()).compile()
-        needed, available = memory.of_program(self._compiled), memory.of_device()
+        compiled = epoch.lower(learner, environments, self._keys()).compile()
+        # Arrays of one process become those of all in `jax.pmap`'s own call only.
+        self._compiled = compiled if jax.process_count() == 1 else epoch
+        needed, available = memory.of_program(compiled), memory.of_device()
         if needed is not None and available is not None:
             memory.check(self._config.ppo, needed, available)
         checkpoint, state = self._start.checkpoint, self._start.state
@@ -240,10 +253,21 @@ class Training:
         key = jax.random.fold_in(key, jax.process_index())
         return jax.random.split(key, jax.local_device_count())
 
+    def _diverged(self, environments: Any) -> int:
+        """How often environments of this process diverged so far; the first process says so."""
+        if jax.process_count() == 1:
+            return self._watch.check(environments, self._steps)
+        own = environments.replace(info=jax.tree.map(snapshot.local, environments.info))
+        if self._leads:
+            return self._watch.check(own, self._steps)
+        return int(own.info["divergence"].count.sum())
+
     # --- what is written
 
     def _evaluate(self, params: Any, training: Mapping[str, float]) -> None:
         """A row of metrics: of the policy without noise, in the same episodes each time.
+
+        Every process makes it: one that waited for the others would wait as long.
 
         Args:
             params: Brax's (normalizer, policy, value).
@@ -263,6 +287,8 @@ class Training:
         # Brax would draw others each time, and a resumed run not those of a whole one.
         self._evaluator._key = key
         found = self._evaluator.run_evaluation(params, training_metrics={**training})
+        if not self._leads:
+            return
         row: Row = {
             "env_steps": self._steps,
             "wall_s": round(self._wall_s + time.monotonic() - self._began, 2),
@@ -307,7 +333,7 @@ class Training:
         Raises:
             KeyboardInterrupt, Terminated: as the signal wants it.
         """
-        asked = int(_over_processes(self._interrupts.asked or 0).max())
+        asked = int(self._processes.all(self._interrupts.asked or 0).max())
         if not asked:
             return
         if self._steps != self._saved:
