@@ -291,6 +291,13 @@ def as_row(name: str, result: Outcome) -> tuple[str, ...]:
     )
 
 
+def sentence(name: str, result: Outcome) -> str:
+    """:func:`as_row` for a line of progress."""
+    cells = as_row(name, result)
+    named = zip(HEADER[1:], cells[1:], strict=True)
+    return ", ".join([cells[0], *(f"{title} {cell}" for title, cell in named)])
+
+
 def median(results: Sequence[Outcome]) -> Outcome | None:
     """Medians of the trainings that reached the target; None where fewer than all did."""
     if not results or not all(result.reached for result in results):
@@ -333,7 +340,7 @@ def main(args: Sequence[str]) -> None:
             warm=options.warm,
             more=shlex.split(options.train_args),
         )
-        print("  " + ", ".join(_labelled(as_row(f"seed {seed}", results[seed]))), flush=True)
+        print("  " + sentence(f"seed {seed}", results[seed]), flush=True)
         middle = median(list(results.values()))
         write_json(
             folder / "results.json",
@@ -352,11 +359,6 @@ def main(args: Sequence[str]) -> None:
     if middle is not None:
         rows.append(as_row("median", middle))
     print(f"\n{table(HEADER, rows)}\nresults: {folder / 'results.json'}")
-
-
-def _labelled(cells: tuple[str, ...]) -> list[str]:
-    named = zip(HEADER[1:], cells[1:], strict=True)
-    return [cells[0], *(f"{name} {cell}" for name, cell in named)]
 
 
 if __name__ == "__main__":
