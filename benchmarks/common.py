@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from s3n_mjx.files import written_whole
 
+PROJECT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("jax", "jaxlib", "mujoco", "mujoco-mjx", "brax", "warp-lang", "playground")
 _REASON_LENGTH = 200
 
@@ -17,6 +19,12 @@ def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, whole or not at all; missing folders are made."""
     with written_whole(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def environment_of(project: Path) -> dict[str, str]:
+    """Variables for a process that imports `s3n_mjx` and `benchmarks` from ``project``."""
+    paths = [str(project.absolute()), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 def versions() -> dict[str, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import queue
 import signal
 import subprocess
@@ -26,8 +25,8 @@ from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
 from benchmarks import time_to_target
-from benchmarks.common import one_line, table, versions, write_json
-from benchmarks.time_to_target import PROJECT, Outcome, Target
+from benchmarks.common import PROJECT, environment_of, one_line, table, versions, write_json
+from benchmarks.time_to_target import Outcome, Target
 from s3n_mjx.cli import make_folder, parse_arguments, run
 from s3n_mjx.config_files import STRICT, parse
 from s3n_mjx.errors import UserError
@@ -198,8 +197,15 @@ class TimeIsUp(Exception):
     """The sweep's own limit has passed."""
 
 
+_SERIES = (sys.executable, "-m", "benchmarks.series")
+
+
 def run_series(
-    job: Job, log: Path, case_limit_s: float, left_s: Callable[[], float]
+    job: Job,
+    log: Path,
+    case_limit_s: float,
+    left_s: Callable[[], float],
+    program: Sequence[str] = _SERIES,
 ) -> Iterator[Row]:
     """Measure a series in a process of its own; rows come as they are measured.
 
@@ -208,6 +214,7 @@ def run_series(
         log: file for what the process prints.
         case_limit_s: time for one row, in s.
         left_s: s until the sweep's limit.
+        program: takes the job as JSON behind its own arguments, prints a row of JSON a line.
 
     Raises:
         TimeIsUp: in the midst of a case.
@@ -215,8 +222,8 @@ def run_series(
     text = json.dumps(dataclasses.asdict(job))
     with log.open("ab") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.series", text],
-            env=os.environ | {"PYTHONPATH": str(PROJECT)},
+            [*program, text],
+            env=environment_of(PROJECT),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stream,
@@ -337,7 +344,7 @@ class Results:
         for name, rows in curves.items():
             ax.plot(
                 [row.num_envs for row in rows],
-                [row.physics_steps_per_s for row in rows],
+                [row.physics_steps_per_s or 0.0 for row in rows],
                 marker="o",
                 markersize=4,
                 linewidth=1.6,
@@ -450,9 +457,8 @@ def _sentence(row: Row) -> str:
         return f"{text}{row.status}, {row.reason}"
     if row.env_steps_per_s is not None:
         text += f"{row.env_steps_per_s:,.0f} environment steps/s, "
-    return (
-        f"{text}{row.physics_steps_per_s:,.0f} physics steps/s, compiled in {row.compile_s:.0f} s"
-    )
+    text += f"{row.physics_steps_per_s:,.0f} physics steps/s"
+    return f"{text}, compiled in {(row.trace_s or 0.0) + (row.compile_s or 0.0):.0f} s"
 
 
 def describe_machine(log: Path) -> dict[str, Any]:
@@ -463,8 +469,8 @@ def describe_machine(log: Path) -> dict[str, Any]:
     """
     with log.open("ab") as stream:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.series"],
-            env=os.environ | {"PYTHONPATH": str(PROJECT)},
+            _SERIES,
+            env=environment_of(PROJECT),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stream,

@@ -27,6 +27,7 @@ import jax.numpy as jnp  # isort: skip
 
 from brax.envs.wrappers.training import wrap  # isort: skip
 from s3n_mjx.envs import PitchEnv  # isort: skip
+from s3n_mjx.envs.base import task_state  # isort: skip
 from s3n_mjx.simulation.config import SimulationConfig  # isort: skip
 from s3n_mjx.simulation.control import SimulationState, full_precision  # isort: skip
 
@@ -75,7 +76,7 @@ def bare_step(series: Series, num_envs: int) -> Program:
     def one(key):
         # `make_data` of a model in C: Warp takes no other.
         data = mjx.make_data(tree, impl=series.backend, **room)
-        start = env.reset(key).pipeline_state.simulation
+        start = task_state(env.reset(key)).simulation
         return data.replace(qpos=start.qpos, qvel=start.qvel), start.command_history
 
     def substep(carry, _):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 import shlex
 import shutil
 import statistics
@@ -23,13 +22,12 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
 
-from benchmarks.common import one_line, table, write_json
+from benchmarks.common import PROJECT, environment_of, one_line, table, write_json
 from s3n_mjx.cli import make_folder, parse_arguments, run
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.errors import UserError
 from s3n_mjx.training.metrics_log import Row, read_rows
 
-PROJECT = Path(__file__).resolve().parents[1]
 _METRICS_FILE = "metrics.jsonl"
 _POLL_S = 0.2
 # Epochs after the first one: what a first epoch takes beyond their median is compilation.
@@ -40,7 +38,9 @@ _LATER_EPOCHS = 3
 class Target:
     """What an evaluation of the pitch task has to reach."""
 
-    contact_kept: Annotated[float, Ge(0)] = 0.999  # fraction of the time, every foot down
+    # Fraction of the time, every foot down. An evaluation of training counts the landing after
+    # the reset, a few simulation steps: a robot that never lifts a foot has 0.997 in 5 s.
+    contact_kept: Annotated[float, Ge(0)] = 0.99
     pitch_rmse_rad: Annotated[float, Gt(0)] = 0.045
 
     def met_by(self, row: Row) -> bool:
@@ -242,7 +242,7 @@ def measure(
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-    environment = os.environ | {"PYTHONPATH": str(project.absolute())}
+    environment = environment_of(project)
     cache = folder / "cache"
     if not warm:
         environment["S3N_MJX_CACHE"] = str(cache.absolute())
