@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,12 @@ def environment_of(project: Path) -> dict[str, str]:
     """Variables for a process that imports `s3n_mjx` and `benchmarks` from ``project``."""
     paths = [str(project.absolute()), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+def end_cleanly_when_terminated() -> None:
+    """Make a SIGTERM, as `timeout` sends it, an exception: a process must not leave another that
+    holds the device."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def versions() -> dict[str, str]:

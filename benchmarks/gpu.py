@@ -25,7 +25,15 @@ from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
 from benchmarks import time_to_target
-from benchmarks.common import PROJECT, environment_of, one_line, table, versions, write_json
+from benchmarks.common import (
+    PROJECT,
+    end_cleanly_when_terminated,
+    environment_of,
+    one_line,
+    table,
+    versions,
+    write_json,
+)
 from benchmarks.time_to_target import Outcome, Target
 from s3n_mjx.cli import make_folder, parse_arguments, run
 from s3n_mjx.config_files import STRICT, parse
@@ -554,4 +562,5 @@ def _trained(options: GpuBench, limit_s: float) -> Outcome | str:
 
 
 if __name__ == "__main__":
+    end_cleanly_when_terminated()
     run(main)

@@ -22,7 +22,14 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
 
-from benchmarks.common import PROJECT, environment_of, one_line, table, write_json
+from benchmarks.common import (
+    PROJECT,
+    end_cleanly_when_terminated,
+    environment_of,
+    one_line,
+    table,
+    write_json,
+)
 from s3n_mjx.cli import make_folder, parse_arguments, run
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.errors import UserError
@@ -362,4 +369,5 @@ def main(args: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    end_cleanly_when_terminated()
     run(main)
