@@ -15,6 +15,8 @@ from s3n_mjx.files import written_whole
 PROJECT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("jax", "jaxlib", "mujoco", "mujoco-mjx", "brax", "warp-lang", "playground")
 _REASON_LENGTH = 200
+# As XLA, CUDA and Warp say it.
+_OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "failed to allocate")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -56,7 +58,7 @@ def reason_of(error: BaseException) -> str:
     """What went wrong, in one line; running out of memory by that name."""
     said = one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     lower = f"{type(error).__name__}: {error}".lower()
-    if isinstance(error, MemoryError) or "resource_exhausted" in lower or "out of memory" in lower:
+    if isinstance(error, MemoryError) or any(sign in lower for sign in _OUT_OF_MEMORY):
         return one_line(f"out of memory ({said})")
     return said
 

@@ -57,6 +57,18 @@ def environment(series: Series) -> Program:
     return Program(wrapped.reset, advance, env.simulation.config.substeps)
 
 
+def _without_chatter(model: Any) -> Any:
+    """A Warp model that does not print, from the device, that a solver used its iterations up.
+
+    That is how it is meant, and printing every step would be timed, too; overflows stay said.
+    """
+    from mujoco.mjx.third_party.mujoco_warp._src.types import OverflowType
+
+    usual = OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS
+    said = int(model.opt._impl.warn_overflow) & ~int(usual)
+    return model.tree_replace({"opt._impl.warn_overflow": said})
+
+
 def bare_step(series: Series, num_envs: int) -> Program:
     """`mjx.step` of the robot's tree, standing under the environment's position loop.
 
@@ -72,6 +84,7 @@ def bare_step(series: Series, num_envs: int) -> Program:
     if series.backend == "warp":
         room["naconmax"] = num_envs * largest._impl.contact.dist.shape[0]
         room["njmax"] = largest._impl.efc_J.shape[0]
+        model = _without_chatter(model)
 
     def one(key):
         # `make_data` of a model in C: Warp takes no other.
