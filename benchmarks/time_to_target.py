@@ -276,8 +276,8 @@ def measure(
     return result
 
 
-def _number(value: float | None, digits: int = 1) -> str:
-    return "-" if value is None else f"{value:,.{digits}f}"
+def _number(value: float | None, unit: str = "", digits: int = 1) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}{unit}"
 
 
 HEADER = (
@@ -290,19 +290,21 @@ def as_row(name: str, result: Outcome) -> tuple[str, ...]:
     """Cells under :data:`HEADER`; times in s."""
     return (
         name,
-        f"{_number(result.seconds)} s" if result.reached else f"not reached: {result.reason}",
-        f"{_number(result.training_s)} s",
-        _number(result.env_steps, 0),
-        f"{_number(result.compile_s)} s",
-        f"{_number(result.epoch_s)} s",
+        _number(result.seconds, " s") if result.reached else f"not reached: {result.reason}",
+        _number(result.training_s, " s"),
+        _number(result.env_steps, digits=0),
+        _number(result.compile_s, " s"),
+        _number(result.epoch_s, " s"),
     )
 
 
 def sentence(name: str, result: Outcome) -> str:
     """:func:`as_row` for a line of progress."""
+    if not result.reached:
+        return f"{name}: target not reached: {result.reason}"
     cells = as_row(name, result)
     named = zip(HEADER[1:], cells[1:], strict=True)
-    return ", ".join([cells[0], *(f"{title} {cell}" for title, cell in named)])
+    return f"{name}: " + ", ".join(f"{title} {cell}" for title, cell in named)
 
 
 def median(results: Sequence[Outcome]) -> Outcome | None:
