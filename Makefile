@@ -62,7 +62,7 @@ endef
 # Hash checking wants each package named once, and one lock already holds the other's packages.
 RUNTIME_LOCK := $(if $(filter cuda,$(ACCELERATOR)),requirements-cuda.lock,requirements.lock)
 
-.PHONY: help setup setup-dev train eval export compare validate identify test test-slow test-e2e lint bench lock assets wheel clean
+.PHONY: help setup setup-dev train eval export compare validate identify test test-slow test-e2e lint bench bench-gpu lock assets wheel clean
 .PHONY: stale-venv
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -125,6 +125,9 @@ lint: $(DEV) ## check style, format and types
 
 bench: $(DEV) ## measure speed: ARGS=
 	$(PY) -m benchmarks.run $(ARGS)
+
+bench-gpu: $(DEV) ## measure speed, memory and training on an accelerator: ARGS=
+	$(PY) -m benchmarks.gpu $(ARGS)
 
 assets: $(RUNTIME) ## generate the bundled robot anew
 	$(PY) -m s3n_mjx.robot.generate $(ARGS)

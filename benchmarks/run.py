@@ -7,26 +7,25 @@ asserts a time.
 
 from __future__ import annotations
 
-import json
-import os
+import copy
+import dataclasses
 import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Gt
 from pydantic.dataclasses import dataclass as checked_dataclass
 
+from benchmarks.common import versions, write_json
 from s3n_mjx import compat, runtime
 from s3n_mjx.cli import parse_arguments, run
 from s3n_mjx.config_files import STRICT
 from s3n_mjx.errors import UserError
-from s3n_mjx.files import written_whole
 
 import jax  # isort: skip
 import jax.numpy as jnp  # isort: skip
@@ -45,6 +44,8 @@ class Bench:
         num_envs: environments over all devices.
         policy_steps: in a timed call; short ones, so that neighbours see the same machine.
         rounds: timed calls of each case.
+        scaling: time `s3n_act` at 64 to 2,048 environments, too.
+        scaling_rounds: timed calls of each of these.
         playground_assets: folder that holds `mujoco_menagerie`, for MuJoCo Playground's Go1.
         out: JSON file of the results.
     """
@@ -52,8 +53,13 @@ class Bench:
     num_envs: Annotated[int, Gt(0)] = 256
     policy_steps: Annotated[int, Gt(0)] = 5
     rounds: Annotated[int, Gt(0)] = 40
+    scaling: bool = True
+    scaling_rounds: Annotated[int, Gt(0)] = 8
     playground_assets: Path = Path("../shared/playground_assets")
     out: Path = Path("runs/bench.json")
+
+
+SCALING_SIZES = (64, 128, 256, 512, 1024, 2048)
 
 
 @dataclass(frozen=True)
@@ -139,8 +145,8 @@ def bare_step(options: Bench, env: PitchEnv) -> Case:
     return Case(lambda: compiled(data, force), count, count * simulation.config.substeps)
 
 
-def playground_go1(options: Bench, iterations: int, ls_iterations: int) -> Case | str:
-    """MuJoCo Playground's flat Go1 with these solver settings, or why it cannot be had."""
+def playground_go1(options: Bench) -> Any:
+    """MuJoCo Playground's flat Go1 as it comes, or why it cannot be had, a `str`."""
     menagerie = options.playground_assets / "mujoco_menagerie"
     if not menagerie.is_dir():
         return f"{menagerie} is not there (--playground-assets)"
@@ -149,18 +155,24 @@ def playground_go1(options: Bench, iterations: int, ls_iterations: int) -> Case 
         from mujoco_playground._src import mjx_env
     except ImportError:
         return "playground is not installed; pip install 's3n-mjx[bench]'"
-    link = Path(str(mjx_env.MENAGERIE_PATH))
-    if link.is_symlink():
-        link.unlink()
-    if not link.exists():
-        link.parent.mkdir(parents=True, exist_ok=True)
-        os.symlink(menagerie.resolve(), link)
-    env = registry.load("Go1JoystickFlatTerrain", config_overrides={"impl": "jax"})
-    # Only the two solver settings: everything else stays Playground's.
-    env._mjx_model = env._mjx_model.tree_replace(
+    # It would look for the meshes in its own folder, and else clone them from the network.
+    mjx_env.MENAGERIE_PATH = type(mjx_env.MENAGERIE_PATH)(menagerie.resolve())
+    return registry.load("Go1JoystickFlatTerrain", config_overrides={"impl": "jax"})
+
+
+def solver_of(env: Any) -> tuple[int, int]:
+    """Iterations of the solver and of its line search that a Playground environment has."""
+    options = env.mjx_model.opt
+    return int(options.iterations), int(options.ls_iterations)
+
+
+def with_solver(env: Any, iterations: int, ls_iterations: int) -> Any:
+    """A Playground environment with these two settings; everything else stays Playground's."""
+    changed = copy.copy(env)
+    changed._mjx_model = env._mjx_model.tree_replace(
         {"opt.iterations": iterations, "opt.ls_iterations": ls_iterations}
     )
-    return environment(options, env, env.n_substeps)
+    return changed
 
 
 def measure(cases: dict[str, Case], rounds: int) -> dict[str, list[float]]:
@@ -176,6 +188,34 @@ def measure(cases: dict[str, Case], rounds: int) -> dict[str, list[float]]:
             jax.block_until_ready(case.call())
             seconds[name].append(time.perf_counter() - begin)
     return seconds
+
+
+def ratio(cases: dict[str, Case], seconds: dict[str, list[float]], above: str, below: str) -> float:
+    """Median over rounds of the ratio of physics steps per second."""
+    work = cases[above].physics_steps / cases[below].physics_steps
+    rounds = zip(seconds[above], seconds[below], strict=True)
+    return statistics.median(work * b / a for a, b in rounds)
+
+
+def scaling(options: Bench, sizes: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Environment steps per second of `s3n_act` by number of environments, and over the first."""
+    env = PitchEnv(simulation=SimulationConfig(variant=Variant.S3N_ACT))
+    substeps = env.simulation.config.substeps
+    cases = {
+        f"{size} environments": environment(
+            dataclasses.replace(options, num_envs=size), env, substeps
+        )
+        for size in sizes
+    }
+    seconds = measure(cases, options.scaling_rounds)
+    first = next(iter(cases))
+    return {
+        str(size): {
+            "env_steps_per_s": case.env_steps / statistics.median(seconds[name]),
+            f"over_{sizes[0]}": ratio(cases, seconds, name, first),
+        }
+        for size, (name, case) in zip(sizes, cases.items(), strict=True)
+    }
 
 
 def main(args: Sequence[str]) -> None:
@@ -195,11 +235,15 @@ def main(args: Sequence[str]) -> None:
     env = PitchEnv(simulation=SimulationConfig(variant=Variant.S3N_ACT))
     cases["bare mjx.step"] = bare_step(options, env)
     solver = config.solver_iterations, config.solver_ls_iterations
-    go1 = playground_go1(options, *solver)
-    if isinstance(go1, Case):
-        cases["playground go1"] = go1
-    else:
+    go1 = playground_go1(options)
+    go1_solver = None
+    if isinstance(go1, str):
         print(f"  no comparison with Playground: {go1}")
+    else:
+        go1_solver = solver_of(go1)
+        same = with_solver(go1, *solver)
+        cases["playground go1"] = environment(options, same, go1.n_substeps)
+        cases["playground go1, its own"] = environment(options, go1, go1.n_substeps)
 
     seconds = measure(cases, options.rounds)
     rates = {
@@ -210,39 +254,51 @@ def main(args: Sequence[str]) -> None:
         for name, case in cases.items()
     }
 
-    def ratio(above: str, below: str) -> float:
-        """Median over rounds of the ratio of physics steps per second."""
-        work = cases[above].physics_steps / cases[below].physics_steps
-        rounds = zip(seconds[above], seconds[below], strict=True)
-        return statistics.median(work * b / a for a, b in rounds)
+    def over(above: str, below: str) -> float:
+        return ratio(cases, seconds, above, below)
 
-    ratios = {f"{name} over kin_only": ratio(name, "kin_only") for name in cases if "/" in name}
-    ratios["environment over bare mjx.step"] = ratio("s3n_act/qfrc_applied", "bare mjx.step")
-    if "playground go1" in cases:
-        ratios["s3n_act over playground go1"] = ratio("s3n_act/qfrc_applied", "playground go1")
+    ours = "s3n_act/qfrc_applied"
+    ratios = {f"{name} over kin_only": over(name, "kin_only") for name in cases if "/" in name}
+    ratios["environment over bare mjx.step"] = over(ours, "bare mjx.step")
+    if go1_solver is not None:
+        ratios["s3n_act over playground go1"] = over(ours, "playground go1")
+        ratios["s3n_act over playground go1, each at its own defaults"] = over(
+            ours, "playground go1, its own"
+        )
 
     print(f"\nphysics steps per second, Newton {solver[0]}/{solver[1]}")
     for name, rate in rates.items():
         print(f"  {name:<24} {rate['physics_steps_per_s']:>12,.0f}")
+    if go1_solver is not None:
+        print(f"  (Playground's own is {go1_solver[0]}/{go1_solver[1]})")
     print("\nratios (median of rounds)")
     for name, value in ratios.items():
-        print(f"  {name:<36} {value:6.3f}")
+        print(f"  {name:<54} {value:6.3f}")
+    devices = jax.local_device_count()
+    sizes = [size for size in SCALING_SIZES if size % devices == 0] if options.scaling else []
+    scaled = scaling(options, sizes) if sizes else {}
+    if scaled:
+        print(f"\nenvironment steps per second of s3n_act, and over {sizes[0]} environments")
+        for size, numbers in scaled.items():
+            rate, relative = numbers.values()
+            print(f"  {int(size):>6,} environments {rate:>12,.0f} {relative:6.3f}")
     result = {
         "machine": runtime.machine(),
         "processor": platform.processor() or platform.machine(),
         "python": sys.version.split()[0],
-        "versions": {name: version(name) for name in ("jax", "mujoco", "mujoco-mjx", "brax")},
+        "versions": versions(),
         "num_envs": options.num_envs,
         "solver_iterations": solver[0],
         "solver_ls_iterations": solver[1],
         "rates": rates,
         "ratios": ratios,
+        "scaling": scaled,
         "seconds": seconds,
-        "playground": "measured" if isinstance(go1, Case) else go1,
+        "playground": go1 if isinstance(go1, str) else "measured",
+        "playground_solver_iterations": go1_solver and go1_solver[0],
+        "playground_solver_ls_iterations": go1_solver and go1_solver[1],
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n")
+    write_json(options.out, result)
     print(f"\nresults: {options.out}")
 
 
