@@ -6,13 +6,15 @@ import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
 import copy
+import shlex
+import shutil
 from pathlib import Path
 
 import jax
 import pytest
 import yaml
 
-from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
+from s3n_mjx import compat, runtime, train  # noqa: F401 - compat before brax
 from s3n_mjx.envs import PitchEnv
 from s3n_mjx.normalization import Variant
 from s3n_mjx.resources import bundled_robot
@@ -23,6 +25,17 @@ import brax.envs  # isort: skip
 from brax.envs.wrappers import training  # isort: skip
 
 runtime.configure()
+
+SMALL = shlex.split("""
+    --preset cpu --num-envs 16 --batch-size 8 --num-minibatches 2 --unroll-length 5
+    --num-updates-per-batch 1 --episode-length 10 --num-timesteps 240 --num-checkpoints 3
+    --num-eval-envs 2 --policy-layers 8 --value-layers 8
+""")
+
+
+def lasting(row: dict) -> dict:
+    """A row of metrics without what depends on the clock."""
+    return {k: v for k, v in row.items() if not k.endswith(("wall_s", "walltime", "sps", "time"))}
 
 
 @pytest.fixture(scope="session")
@@ -87,3 +100,17 @@ class Counted:
 @pytest.fixture(scope="session")
 def wrapped_pitch(pitch_env) -> Counted:
     return Counted(pitch_env)
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory) -> Path:
+    """A finished run of three epochs on two devices."""
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    train.main([*SMALL, "--run-dir", str(folder)])
+    return folder
+
+
+@pytest.fixture
+def copied(run_folder, tmp_path) -> Path:
+    """A copy to be broken."""
+    return Path(shutil.copytree(run_folder, tmp_path / "copy"))

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from conftest import lasting
 
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training import run as runs
@@ -22,11 +23,6 @@ FLAGS = shlex.split(f"""
     --num-updates-per-batch 1 --episode-length 10 --num-timesteps {240 * CHECKPOINTS}
     --num-checkpoints {CHECKPOINTS} --num-eval-envs 2 --policy-layers 8 --value-layers 8
 """)
-
-
-def lasting(row):
-    """A row of metrics without what depends on the clock."""
-    return {k: v for k, v in row.items() if not k.endswith(("wall_s", "walltime", "sps", "time"))}
 
 
 @pytest.mark.slow
@@ -46,7 +42,10 @@ def test_twenty_kills_change_nothing(tmp_path, devices):
         arguments = [*FLAGS, "--run-dir", killed] if first else ["--resume", killed]
         rows = len(read_rows(killed / runs.METRICS_FILE))
         process = subprocess.Popen(
-            [*COMMAND, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [*COMMAND, *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         # Half of them while it starts, half while it trains and writes.
         if moments.random() < 0.5:

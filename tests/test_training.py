@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import sys
@@ -15,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 import yaml
+from conftest import SMALL, lasting
 
 from s3n_mjx import compat, train
 from s3n_mjx import eval as evaluation
@@ -28,26 +28,6 @@ from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training import run as runs
 from s3n_mjx.training.config import load_preset
 from s3n_mjx.training.metrics_log import MetricsFile, TensorBoard, WeightsAndBiases, read_rows
-
-SMALL = shlex.split("""
-    --preset cpu --num-envs 16 --batch-size 8 --num-minibatches 2 --unroll-length 5
-    --num-updates-per-batch 1 --episode-length 10 --num-timesteps 240 --num-checkpoints 3
-    --num-eval-envs 2 --policy-layers 8 --value-layers 8
-""")
-
-
-@pytest.fixture(scope="session")
-def run_folder(tmp_path_factory) -> Path:
-    """A finished run of three epochs on two devices."""
-    folder = tmp_path_factory.mktemp("runs") / "small"
-    train.main([*SMALL, "--run-dir", str(folder)])
-    return folder
-
-
-@pytest.fixture
-def copied(run_folder, tmp_path) -> Path:
-    """A copy to be broken."""
-    return Path(shutil.copytree(run_folder, tmp_path / "copy"))
 
 
 def test_run_leaves_curve_and_checkpoints(run_folder):
@@ -80,11 +60,6 @@ def test_any_level_of_the_folder_will_do(run_folder):
         assert checkpoints.find(path) == last
     first = run_folder / "checkpoints" / "000000000080"
     assert checkpoints.load(first).env_steps == 80
-
-
-def lasting(row: dict) -> dict:
-    """A row of metrics without what depends on the clock."""
-    return {k: v for k, v in row.items() if not k.endswith(("wall_s", "walltime", "sps", "time"))}
 
 
 def test_a_resumed_run_equals_a_whole_one(run_folder, copied):
@@ -203,8 +178,8 @@ def test_resume_needs_a_run(tmp_path):
         train.main(["--resume", str(tmp_path)])
 
 
-def test_ctrl_c_keeps_the_epoch_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
-    """The signal comes while an epoch runs: its checkpoint is written, then the run stops."""
+def test_ctrl_c_keeps_the_chunk_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    """The signal comes while a checkpoint is written: it becomes whole, then the run stops."""
     save = checkpoints.save
 
     def save_and_signal(*args):
