@@ -24,7 +24,7 @@ from s3n_mjx.envs.base import Figure
 from s3n_mjx.errors import UserError
 from s3n_mjx.files import written_whole
 from s3n_mjx.training import checkpoint as checkpoints
-from s3n_mjx.training.config import RunConfig, check_batching, run_class, task_of
+from s3n_mjx.training.config import RUNS, RunConfig, check_batching, task_of
 from s3n_mjx.training.metrics_log import Logger, MetricsFile, Row
 from s3n_mjx.training.policy import initial_params, load_params, network_factory
 from s3n_mjx.training.progress import Progress
@@ -164,7 +164,9 @@ def load_config(folder: Path) -> RunConfig:
     path = folder / CONFIG_FILE
     data = read_yaml(path)
     task = data.pop("task", None) if isinstance(data, dict) else None
-    return parse(run_class(str(task)), data, str(path))
+    if not isinstance(task, str) or task not in RUNS:
+        raise UserError(f"{path}: task: unknown task {task!r}; known: {', '.join(RUNS)}")
+    return parse(RUNS[task], data, str(path))
 
 
 def schedule(config: RunConfig, start: Start) -> tuple[int, int]:
