@@ -6,6 +6,7 @@ every run; the variants marked `slow` take ten times as many.
 """
 
 import contextlib
+import copy
 import dataclasses
 import datetime
 import hashlib
@@ -174,7 +175,7 @@ def damaged(draw, tree: Any, deeds: int = 3) -> Any:
         deed = draw(st.sampled_from(_DEEDS))
         value = holder[key]
         if deed == "replace":
-            holder[key] = draw(_ODD)
+            holder[key] = copy.deepcopy(draw(_ODD))  # it may be damaged, too
         elif deed == "delete":
             del holder[key]
         elif deed == "double" and isinstance(holder, list):
@@ -335,6 +336,25 @@ _XML_VALUES = st.one_of(
 )  # fmt: skip
 
 
+_XML_NUMBERS = st.one_of(
+    st.sampled_from(["0", "-0", "1", "-1", "1e-300", "1e-9", "1e9", "1e30", "1e150", "1e308"]),
+    st.floats(-10.0, 10.0).map(repr),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+)  # fmt: skip
+_XML_DEEDS = [*["number"] * 6, *["set"] * 3, "unset", "unset", "delete", "double", "move", "tag"]
+_XML_ATTRIBUTES = {
+    "body": "pos quat euler gravcomp mocap childclass",
+    "joint": "pos axis type range armature damping stiffness ref springref frictionloss margin"
+    " limited solreflimit actuatorfrcrange",
+    "geom": "type size pos quat fromto mass density margin gap friction contype conaffinity condim"
+    " priority solref solimp mesh fluidcoef",
+    "inertial": "mass pos quat diaginertia fullinertia",
+    "key": "qpos qvel ctrl time name",
+    "option": "timestep gravity integrator iterations wind density impratio",
+    "compiler": "angle boundmass settotalmass inertiafromgeom fusestatic eulerseq",
+    "position": "kp kv gear ctrlrange forcerange joint armature damping",
+    "motor": "gear ctrlrange forcerange joint tendon armature damping",
+}
 _TAGS = ["body", "joint", "geom", "site", "frame", "x", "key"]
 
 
@@ -347,13 +367,16 @@ def damaged_xml(draw) -> bytes:
         if not places:
             break
         parent, child = places[draw(st.integers(0, len(places) - 1))]
-        deed = draw(
-            st.sampled_from(["set", "set", "set", "unset", "delete", "double", "move", "tag"])
-        )
+        deed = draw(st.sampled_from(_XML_DEEDS))
         keys = sorted(child.attrib)
-        if deed == "set":
-            names = [*keys, *keys, "mass", "type", "class", "pos", "armature", "ref", "margin"]
-            child.set(draw(st.sampled_from(names)), draw(_XML_VALUES))
+        if deed == "number" and keys:
+            key = draw(st.sampled_from(keys))
+            words = child.get(key).split() or [""]
+            words[draw(st.integers(0, len(words) - 1))] = draw(_XML_NUMBERS)
+            child.set(key, " ".join(words))
+        elif deed == "set":
+            names = [*keys, *keys, *_XML_ATTRIBUTES.get(child.tag, "class").split()]
+            child.set(draw(st.sampled_from(names)), draw(st.one_of(_XML_VALUES, _XML_NUMBERS)))
         elif deed == "unset" and keys:
             del child.attrib[draw(st.sampled_from(keys))]
         elif deed == "delete":
@@ -800,7 +823,7 @@ def damaged_params(draw, tree: Any) -> bytes:
         deed = draw(st.sampled_from(["leaf", "delete", "rename", "nan", "type", "reshape"]))
         value = holder[key]
         if deed == "leaf":
-            holder[key] = draw(_LEAVES)
+            holder[key] = copy.deepcopy(draw(_LEAVES))
         elif deed == "delete":
             del holder[key]
         elif deed == "rename":

@@ -18,6 +18,7 @@ from s3n_mjx.errors import UserError
 from s3n_mjx.normalization import HarmonicMatrix, parallel_inertia
 from s3n_mjx.robot.actuators import drives_joint
 from s3n_mjx.robot.description import LegJoint, RobotDescription, load_description
+from s3n_mjx.robot.geometry import mass_matrix
 from s3n_mjx.robot.preparation import (
     ADDED_FLOOR,
     ADDED_HOME,
@@ -26,6 +27,7 @@ from s3n_mjx.robot.preparation import (
     compiled,
     prepare,
 )
+from s3n_mjx.robot.warned import listening
 
 # The fit of the serial link inertia is exact for a planar pair; this leaves room for rounding
 # in MuJoCo's mass matrix and for axes that a CAD export turned by a hundredth of a degree.
@@ -122,12 +124,15 @@ def load_spec(path: Path) -> mujoco.MjSpec:
         raise UserError(f"{path}: no such MJCF file")
     if path.suffix in (".yaml", ".yml"):
         raise UserError(f"{path}: this is a description; give the MJCF that it names as `model`")
+    read = mujoco.MjSpec.from_zip if path.suffix == ".zip" else mujoco.MjSpec.from_file
     try:
-        if path.suffix == ".zip":
-            return mujoco.MjSpec.from_zip(str(path))
-        return mujoco.MjSpec.from_file(str(path))
+        with listening() as warned:
+            spec = read(str(path))
     except ValueError as error:
         raise UserError(f"{path}: not a valid MJCF ({' '.join(str(error).split())})") from None
+    if warned:
+        raise UserError(f"{path}: not a valid MJCF ({warned[0]})")
+    return spec
 
 
 def resolve(
@@ -390,13 +395,11 @@ def _fit_serial_link(
     rng = np.random.default_rng(0)
     angles = np.linspace(*angle_range, 13)
     blocks = []
-    full = np.zeros((model.nv, model.nv))
     for alpha in angles:
         data.qpos[:] = home_qpos
         data.qpos[model.jnt_qposadr[hinges]] += rng.uniform(-0.5, 0.5, hinges.sum())
         data.qpos[model.jnt_qposadr[distal]] = alpha
-        mujoco.mj_forward(model, data)
-        mujoco.mj_fullM(model, data, full)
+        full = mass_matrix(model, data)
         blocks.append(full[np.ix_(dofs, dofs)] - np.diag(model.dof_armature[dofs]))
     fit, residual = HarmonicMatrix.fit(angles, blocks)
     if residual > _FIT_TOLERANCE * fit.magnitude:

@@ -16,6 +16,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -311,6 +312,7 @@ _NOT_PARAMS = (
     OverflowError,
     MemoryError,
     RecursionError,
+    np.exceptions.ComplexWarning,
     msgpack.exceptions.UnpackException,
 )
 
@@ -322,7 +324,9 @@ def restore_params(checkpoint: Checkpoint, template: Any) -> Any:
         UserError: they belong to another network or observation, or are not finite.
     """
     try:
-        params = flax.serialization.from_bytes(template, checkpoint.params)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            params = flax.serialization.from_bytes(template, checkpoint.params)
     except _NOT_PARAMS as error:
         raise UserError(
             f"{checkpoint.path}: parameters do not fit the network ({str(error)[:120]})"
