@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -104,13 +105,31 @@ _MERGE = "tag:yaml.org,2002:merge"
 # PyYAML's constructors raise what Python does on text such as `2026-13-45`, `!!int ''`,
 # `!!bool x` or `[[[[[...`.
 _NOT_CONSTRUCTED = (ValueError, LookupError, ArithmeticError, AttributeError, TypeError)
+_LARGEST_TREE = 1e6  # values; a checkpoint has a few thousand
+
+
+def _size(value: Any, sizes: dict[int, float]) -> float:
+    """Values in a tree, each as often as aliases repeat it; infinite where one holds itself.
+
+    Args:
+        value: of plain containers.
+        sizes: of containers by their `id`, for those that are met again.
+    """
+    if not isinstance(value, (dict, list)):
+        return 1
+    if id(value) not in sizes:
+        sizes[id(value)] = math.inf  # to one that it holds
+        children = value.values() if isinstance(value, dict) else value
+        sizes[id(value)] = 1 + sum(_size(child, sizes) for child in children)
+    return sizes[id(value)]
 
 
 def read_yaml(path: Path) -> Any:
     """Plain containers of a YAML file.
 
     Raises:
-        UserError: no such file, not text, not YAML, or a key is in a mapping twice.
+        UserError: no such file, not text, not YAML, a key is in a mapping twice, or aliases
+            repeat themselves without end.
     """
     try:
         text = path.read_text()
@@ -119,7 +138,8 @@ def read_yaml(path: Path) -> Any:
     except (OSError, ValueError) as error:  # ValueError: not text, or NUL in the path
         raise UserError(f"{path}: cannot be read ({error})") from None
     try:
-        return yaml.load(text, _Loader)
+        data = yaml.load(text, _Loader)
+        size = _size(data, {})
     except yaml.YAMLError as error:
         detail = " ".join(str(error).split())
         raise UserError(f"{path}: not valid YAML ({detail})") from None
@@ -127,6 +147,9 @@ def read_yaml(path: Path) -> Any:
         raise UserError(f"{path}: not valid YAML (nested too deeply)") from None
     except _NOT_CONSTRUCTED as error:
         raise UserError(f"{path}: not valid YAML (a value of another type: {error})") from None
+    if size > _LARGEST_TREE:
+        raise UserError(f"{path}: aliases repeat too much, or hold themselves; write it out")
+    return data
 
 
 def to_plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import datetime
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -25,11 +26,11 @@ import jax
 import numpy as np
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from s3n_mjx import train
-from s3n_mjx.config_files import to_plain
+from s3n_mjx.config_files import read_yaml, to_plain
 from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation.log_files import write_table
 from s3n_mjx.evaluation.logs import read_log, write_log
@@ -40,6 +41,7 @@ from s3n_mjx.identification.records import record_of
 from s3n_mjx.resources import bundled_robot, presets_folder
 from s3n_mjx.robot.description import load_description, numbers
 from s3n_mjx.robot.model import Robot, load_robot
+from s3n_mjx.robot.survey import survey
 from s3n_mjx.simulation.injection import normalize
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training.config import RUNS, RunConfig, load_preset
@@ -70,6 +72,8 @@ def fuzz(check: Callable[..., None], examples: int, *strategies: st.SearchStrate
         deadline=None,
         derandomize=True,
         database=None,
+        # Explaining is slow, and of no use on a file's bytes.
+        phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
 
@@ -314,6 +318,46 @@ def test_descriptions_of_any_bytes(times):
     fuzz(check, 120 * times, edited(bundled_robot().read_bytes(), _YAML))
 
 
+_BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{name}: &{name} [{', '.join(8 * [f'*{before}'])}]\n"
+    for before, name in itertools.pairwise("abcdefghijklm")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: a\nname: b\n", "key 'name' is there twice"),
+        ("home: &a [*a]\n", "hold themselves"),
+        (_BOMB, "aliases repeat too much"),
+        (f"a: {'[' * 2000}", "nested too deeply"),
+        ("a: !!int ''\n", "a value of another type"),
+        ("a: 2026-13-45\n", "month must be in 1..12"),
+    ],
+)
+def test_yaml_that_pyyaml_takes_or_trips_over(text, says):
+    Path("robot.yaml").write_text(text)
+    with pytest.raises(UserError, match=says):
+        load_description(Path("robot.yaml"))
+
+
+_MERGED = """
+base: &base {joint: a, motor: m}
+more: {<<: *base, motor: n}
+"""
+
+
+def test_merged_keys_may_be_overridden():
+    Path("merged.yaml").write_text(_MERGED)
+    assert read_yaml(Path("merged.yaml"))["more"] == {"joint": "a", "motor": "n"}
+
+
+@pytest.mark.parametrize("key", ["model", "closed_chain"])
+def test_a_name_that_no_file_can_have(key):
+    path = robot_folder(yaml_text(DESCRIPTION | {key: "x" * 3000}))
+    assert loads_or_says(lambda: load_robot(path), "robot/") is None
+
+
 _XML = [
     b"", b"\n", b"<", b">", b"/>", b"</", b'"', b"'", b"&", b"&amp;", b"&#0;", b"<!--", b"-->",
     b"<![CDATA[", b"\xff", b"\0", b"nan", b"inf", b"1e400", b"1e300", b"-", b"0", b"9", b".",
@@ -392,11 +436,16 @@ def damaged_xml(draw) -> bytes:
     return ElementTree.tostring(root)
 
 
+def check_model(content: bytes) -> None:
+    path = robot_folder(bundled_robot().read_bytes(), content)
+    check_sound(loads_or_says(lambda: load_robot(path), "robot/"))
+    loads_or_says(lambda: survey(path.parent / "serial.xml"), "serial.xml")
+
+
 @thorough
 def test_models_of_any_bytes(times):
     def check(content):
-        path = robot_folder(bundled_robot().read_bytes(), content)
-        check_sound(loads_or_says(lambda: load_robot(path), "robot/"))
+        check_model(content)
 
     fuzz(check, 60 * times, edited(SERIAL, _XML))
 
@@ -404,8 +453,7 @@ def test_models_of_any_bytes(times):
 @thorough
 def test_models_of_any_structure(times):
     def check(content):
-        path = robot_folder(bundled_robot().read_bytes(), content)
-        check_sound(loads_or_says(lambda: load_robot(path), "robot/"))
+        check_model(content)
 
     fuzz(check, 60 * times, damaged_xml())
 

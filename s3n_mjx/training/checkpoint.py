@@ -249,7 +249,7 @@ def _check_metadata(metadata: Mapping[str, Any], file: Path) -> None:
         ok = isinstance(value, kind) and not isinstance(value, bool)
         if isinstance(value, dict) and key != "config":
             ok = all(isinstance(text, str) for pair in value.items() for text in pair)
-        if not ok or (kind is int and not 0 <= value < 10**12):
+        if not ok or (isinstance(value, int) and not 0 <= value < 10**12):
             raise UserError(f"{file}: {key}: missing or damaged; use an earlier checkpoint")
 
 
