@@ -87,7 +87,7 @@ def _known_keys(cls: Any, location: tuple[int | str, ...]) -> str:
 class _Loader(yaml.SafeLoader):
     """YAML as its standard has it: PyYAML itself lets a key that is there twice override."""
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         seen: set[tuple[str, str]] = set()
         for key, _ in node.value:
