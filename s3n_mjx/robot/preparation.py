@@ -92,15 +92,23 @@ def compiled(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> 
         ) from None
     if warned:
         raise UserError(f"{path}: {description.model} cannot be simulated ({warned[0]})")
+    check_bounded(model, f"{path}: {description.model}")
+    return model
+
+
+def check_bounded(model: mujoco.MjModel, where: str) -> None:
+    """Refuse a model with numbers that are not finite, or beyond use in a simulation's float32.
+
+    Raises:
+        UserError: begins with ``where`` and names MuJoCo's field.
+    """
     for what in _BOUNDED:
         values = np.ravel(getattr(model, what))
         beyond = ~(np.abs(values) <= LARGEST)
         if beyond.any():
             raise UserError(
-                f"{path}: {description.model} cannot be simulated ({what} is"
-                f" {values[beyond][0]:g}); correct it"
+                f"{where} cannot be simulated ({what} is {values[beyond][0]:g}); correct it"
             )
-    return model
 
 
 def choices(name: str, known: Iterable[str]) -> str:
