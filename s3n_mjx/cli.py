@@ -103,11 +103,15 @@ def _one_line(boxed: str, outermost: str) -> str:
         text = line.strip().strip("│╭╮╰╯").strip()
         if not text or text.startswith("─ ") or line.strip().startswith(("╭", "╰")):
             continue
-        if set(text) == {"─"}:
+        if len(text) > 3 and set(text) <= {"─", "-"}:
             sections.append([])
         else:
             sections[-1].append(text)
+    if "╭" not in boxed and len(sections) > 1:
+        del sections[0]  # the title, which stands in the frame where there is one
     message = " ".join(sections[0]) or " ".join(boxed.split())
+    # Of a value that may be one of several types tyro says Python's names of them, too.
+    message = re.sub(r"\.? Got errors: .*", "", message)
     nested = _NESTED.match(message)
     if nested:
         prefix, field, reason = nested.groups()

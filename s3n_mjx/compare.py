@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
 from s3n_mjx.cli import make_folder, parse_arguments, run
-from s3n_mjx.config_files import STRICT, to_plain
+from s3n_mjx.config_files import STRICT, Seed, to_plain
 from s3n_mjx.errors import UserError
 from s3n_mjx.eval import evaluate_against_closed_chain
 from s3n_mjx.evaluation import metrics, plots, shipped
@@ -67,7 +67,7 @@ class Compare:
 
     task: str = "pitch"
     preset: str = "cpu"
-    seeds: tuple[Annotated[int, Ge(0)], ...] = (0, 1, 2)
+    seeds: tuple[Seed, ...] = (0, 1, 2)
     variants: tuple[Variant, ...] = tuple(Variant)
     once: tuple[Variant, ...] = ()
     injection: Injection | None = None

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
 from s3n_mjx.cli import parse_arguments, run
-from s3n_mjx.config_files import STRICT
+from s3n_mjx.config_files import STRICT, Seed
 from s3n_mjx.envs.base import RobotEnv
 from s3n_mjx.envs.randomization import LegRandomization
 from s3n_mjx.errors import UserError
@@ -71,7 +71,7 @@ class Evaluate:
     episodes: Annotated[int, Gt(0)] = 4
     duration_s: Annotated[float, Gt(0)] = 10.0
     settle_s: Annotated[float, Ge(0)] = 1.0
-    seed: Annotated[int, Ge(0)] = 0
+    seed: Seed = 0
     write_logs: bool = False
     video: bool = True
     video_s: Annotated[float, Gt(0)] = 2.0

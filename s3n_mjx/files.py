@@ -8,6 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; False for a name that none can have, such as one too long."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 @contextmanager
 def written_whole(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.

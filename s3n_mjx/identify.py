@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 from tqdm import tqdm
 
 from s3n_mjx.cli import make_folder, parse_arguments, python_command, run
-from s3n_mjx.config_files import STRICT
+from s3n_mjx.config_files import STRICT, Seed
 from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation.log_files import TIME, write_table
 from s3n_mjx.evaluation.report import Section, Table, text_table
@@ -94,7 +94,7 @@ class PlayMotors:
     robot: Path | None = None
     leg: str | None = None
     level: Level = Level.IDEAL
-    seed: Annotated[int, Ge(0)] = 0
+    seed: Seed = 0
     multisine: Signal = field(default_factory=Multisine)
 
 
@@ -117,7 +117,7 @@ class PlayLeg:
     robot: Path | None = None
     leg: str | None = None
     level: Level = Level.IDEAL
-    seed: Annotated[int, Ge(0)] = 0
+    seed: Seed = 0
     gravity: bool = False
     alpha: tuple[float, ...] = ()
     multisine: Signal = field(default_factory=_leg_multisine)
@@ -225,7 +225,7 @@ class Loop:
     robot: Path | None = None
     leg: str | None = None
     level: Level = Level.IDEAL
-    seed: Annotated[int, Ge(0)] = 0
+    seed: Seed = 0
     alpha: tuple[float, ...] = ()
     validate: bool = True
     out: Path = Path("runs/identify")

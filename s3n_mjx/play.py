@@ -16,12 +16,12 @@ from typing import Annotated, Protocol
 
 import mujoco
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
 from s3n_mjx.cli import make_folder, parse_arguments, run
-from s3n_mjx.config_files import STRICT
+from s3n_mjx.config_files import STRICT, Seed
 from s3n_mjx.envs.base import RobotEnv
 from s3n_mjx.errors import UserError
 from s3n_mjx.eval import CLOSED_CHAIN, default_folder, nominal_env, policy_of
@@ -68,7 +68,7 @@ class Play:
     duration_s: Annotated[float, Gt(0)] = 10.0
     fps: Annotated[float, Gt(0)] = 25.0
     size: tuple[Annotated[int, Gt(0)], Annotated[int, Gt(0)]] = (640, 480)
-    seed: Annotated[int, Ge(0)] = 0
+    seed: Seed = 0
 
 
 class Player(Protocol):

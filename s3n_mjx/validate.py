@@ -16,17 +16,15 @@ from typing import Annotated
 
 import numpy as np
 import tyro
-from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 from tqdm import tqdm
 
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before mjx
 from s3n_mjx.cli import make_folder, parse_arguments, run
-from s3n_mjx.config_files import STRICT, to_plain
+from s3n_mjx.config_files import STRICT, Positive, Seed, to_plain
 from s3n_mjx.errors import UserError
 from s3n_mjx.reference.imperfections import Level
 from s3n_mjx.resources import bundled_robot
-from s3n_mjx.robot.description import Positive
 from s3n_mjx.robot.model import Robot, load_robot
 from s3n_mjx.robot.stand import on_stand, pair_of
 from s3n_mjx.simulation.config import SimulationConfig, Timing
@@ -80,7 +78,7 @@ class Validate:
     leg: str | None = None
     against: tuple[Path, ...] = ()
     level: Level = Level.IDEAL
-    seed: Annotated[int, Ge(0)] = 0
+    seed: Seed = 0
     gravity: bool = False
     timing: Timings = Timings.BOTH
     velocity_terms: bool = False

@@ -8,20 +8,19 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import brax.envs
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
-from annotated_types import Ge, Gt
 from brax.envs.base import State
 from flax import struct
 from mujoco import mjx
 from pydantic.dataclasses import dataclass
 
-from s3n_mjx.config_files import STRICT
+from s3n_mjx.config_files import STRICT, NonNegative, Positive
 from s3n_mjx.envs import divergence, randomization
 from s3n_mjx.envs.randomization import LegRandomization, RandomizationConfig
 from s3n_mjx.errors import UserError
@@ -36,7 +35,7 @@ from s3n_mjx.simulation.control import (
 )
 from s3n_mjx.simulation.injection import normalize, stability_margin, unstable_message
 
-Weight = Annotated[float, Ge(0)]
+Weight = NonNegative
 
 # Far beyond what a robot can do; keeps the running normalization sane after a divergence.
 OBSERVATION_LIMIT = 100.0
@@ -46,11 +45,11 @@ OBSERVATION_LIMIT = 100.0
 class BodyConfig:
     """Settings of every task: actions, resets, what counts as a fall."""
 
-    action_scale_rad: Annotated[float, Gt(0)] = 0.2  # joint target moves this far per unit action
-    reset_joint_noise_rad: Annotated[float, Ge(0)] = 0.05
-    reset_velocity_noise: Annotated[float, Ge(0)] = 0.05  # rad/s and m/s
-    fall_tilt_rad: Annotated[float, Gt(0)] = 0.6
-    fall_height_fraction: Annotated[float, Gt(0)] = 0.5  # of the trunk's height at home
+    action_scale_rad: Positive = 0.2  # joint target moves this far per unit action
+    reset_joint_noise_rad: NonNegative = 0.05
+    reset_velocity_noise: NonNegative = 0.05  # rad/s and m/s
+    fall_tilt_rad: Positive = 0.6
+    fall_height_fraction: Positive = 0.5  # of the trunk's height at home
 
 
 @dataclass(frozen=True)

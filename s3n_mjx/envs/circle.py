@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from s3n_mjx.config_files import STRICT
+from s3n_mjx.config_files import STRICT, Number, Positive
 from s3n_mjx.envs.base import (
     CLOCK,
     Block,
@@ -35,12 +35,11 @@ from s3n_mjx.envs.base import (
 from s3n_mjx.envs.randomization import LegRandomization, RandomizationConfig, ordered
 from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation.metrics import CONTACT_THRESHOLD_N
-from s3n_mjx.robot.description import Positive
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.simulation.config import SimulationConfig
 from s3n_mjx.simulation.control import StepRecord
 
-Range = Annotated[tuple[float, float], AfterValidator(ordered)]
+Range = Annotated[tuple[Number, Number], AfterValidator(ordered)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -65,8 +64,8 @@ class CircleReward:
 class CircleConfig:
     """Command, gait, reward, randomization and body settings of the task."""
 
-    vx_m_s: float = 0.8  # the paper's circle: these two,
-    wz_rad_s: float = 0.8
+    vx_m_s: Number = 0.8  # the paper's circle: these two,
+    wz_rad_s: Number = 0.8
     circle_fraction: Annotated[float, Ge(0), Le(1)] = 0.5  # of the environments get exactly them
     vx_range_m_s: Range = (0.0, 1.0)  # and the others a uniform draw
     wz_range_rad_s: Range = (-1.0, 1.0)

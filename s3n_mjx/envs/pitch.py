@@ -10,16 +10,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from annotated_types import Ge
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from s3n_mjx.config_files import STRICT
+from s3n_mjx.config_files import STRICT, NonNegative, Positive
 from s3n_mjx.envs.base import (
     CLOCK,
     Block,
@@ -32,7 +31,6 @@ from s3n_mjx.envs.base import (
 )
 from s3n_mjx.envs.randomization import LegRandomization, RandomizationConfig
 from s3n_mjx.evaluation.metrics import CONTACT_THRESHOLD_N
-from s3n_mjx.robot.description import Positive
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.simulation.config import SimulationConfig
 from s3n_mjx.simulation.control import StepRecord
@@ -57,11 +55,11 @@ class PitchReward:
 class PitchConfig:
     """Command, reward and body settings of the task."""
 
-    amplitude_rad: Annotated[float, Ge(0)] = 0.1
+    amplitude_rad: NonNegative = 0.1
     frequency_hz: Positive = 5.0
     pitch_scale_rad: Positive = 0.06  # error at which the pitch term has fallen to 1/e
     pitch_rate_scale_rad_s: Positive = 2.0
-    contact_margin: Annotated[float, Ge(0)] = 0.6  # of a foot's static load
+    contact_margin: NonNegative = 0.6  # of a foot's static load
     reward: PitchReward = Field(default_factory=PitchReward)
     body: BodyConfig = Field(default_factory=BodyConfig)
     randomization: RandomizationConfig = Field(default_factory=RandomizationConfig)

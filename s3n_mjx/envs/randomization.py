@@ -23,8 +23,7 @@ from mujoco import mjx
 from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 
-from s3n_mjx.config_files import STRICT
-from s3n_mjx.robot.description import NonNegative, Positive
+from s3n_mjx.config_files import STRICT, NonNegative, Positive
 from s3n_mjx.robot.model import Robot
 from s3n_mjx.simulation.control import SimulationState
 

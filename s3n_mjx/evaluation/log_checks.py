@@ -106,8 +106,8 @@ def check_samples(
         UserError: names the column and the first sample.
     """
     _check_finite(table)
-    # Numbers near the largest float overflow on the way to being refused.
-    with np.errstate(over="ignore", invalid="ignore"):
+    # Numbers near the largest float, or the smallest, overflow on the way to being refused.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         _check_time(table)
         _check_magnitudes(table, groups)
         if torque_limit is not None:

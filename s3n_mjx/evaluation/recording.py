@@ -6,6 +6,7 @@ This module holds and stores them; it judges nothing (see `metrics.py`) and runs
 """
 
 import zipfile
+import zlib
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,17 @@ FloatArray = NDArray[np.float64]
 _FORMAT_VERSION = 1
 _NAMES = ("joint_names", "foot_names")
 # What numpy raises on a file that is something else: cut short, no zip, no npz, other keys.
-_UNREADABLE = (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile)
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def _read_only(values: object) -> FloatArray:

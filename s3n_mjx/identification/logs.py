@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from s3n_mjx.config_files import LARGEST
 from s3n_mjx.errors import UserError
 from s3n_mjx.evaluation.log_files import TIME, LogTable, read_table, write_table
 
@@ -117,7 +118,7 @@ def read_torque_log(path: Path) -> TorqueLog:
     torque, velocity = group(TORQUE, True), group(VELOCITY, True)
     position = group(POSITION, False)
     for name, column in table.columns.items():
-        bad = np.flatnonzero(~np.isfinite(column))
+        bad = np.flatnonzero(~(np.abs(column) <= LARGEST))
         if len(bad):
             raise table.error(name, f"{column[bad[0]]} at {table.where(int(bad[0]))}; mend the gap")
     time = table.columns[TIME]
@@ -151,7 +152,7 @@ def _checked_meta(table: LogTable) -> dict[str, float]:
         if key not in meta:
             raise table.error(key, "missing in the metadata; add `# " + key + ": VALUE`")
     for key, value in meta.items():
-        if not np.isfinite(value) or value < 0 or (key in _REQUIRED and value == 0):
+        if not 0 <= value <= LARGEST or (key in _REQUIRED and value == 0):
             raise table.error(key, f"is {value:g}; give a positive number")
         if key in ("odd", "held") and value not in (0.0, 1.0):
             raise table.error(key, f"is {value:g}; write 1 for yes, 0 for no")

@@ -16,6 +16,7 @@ from s3n_mjx.identification.spectra import Spectrum, spectrum
 _UNIFORM = 0.01  # of a step
 _WHOLE = 0.02  # of a sample, by which a period may miss a whole number of them
 _PLATEAU = 5  # samples of a period at the largest torque, beyond those of one held command
+_LONGEST = 1e9  # samples of a period
 _DEGREES = 180.0 / np.pi
 
 
@@ -64,6 +65,10 @@ def _lines(log: TorqueLog, samples: int) -> NDArray[np.int64]:
             f"{log.path}: high_hz {log.high_hz:g} is not below half of the sampling rate of"
             f" {log.rate_hz:g} Hz; sample faster, or correct it"
         )
+    if not log.low_hz < log.high_hz:
+        raise UserError(
+            f"{log.path}: low_hz {log.low_hz:g} is not below high_hz {log.high_hz:g}; correct them"
+        )
     lines = excited_lines(log.low_hz, log.high_hz, log.period_s, log.odd)
     lines = lines[lines < samples // 2]
     if len(lines) < 4:
@@ -97,6 +102,11 @@ def check_sampling(log: TorqueLog) -> None:
             " drive's clock"
         )
     samples = log.period_s * log.rate_hz
+    if not samples < _LONGEST:
+        raise UserError(
+            f"{log.path}: period_s: {log.period_s:g} s holds {samples:g} samples; correct it or"
+            " the clock"
+        )
     if samples < 8:
         raise UserError(
             f"{log.path}: period_s: {log.period_s:g} s is less than 8 samples of"
@@ -156,7 +166,10 @@ def check_units(log: TorqueLog, motors: Sequence[int]) -> None:
         stride = max(1, int(log.rate_hz / 100))
         moved = np.add.reduceat(change, np.arange(0, len(change), stride))
         expected = np.add.reduceat(step, np.arange(0, len(step), stride))
-        ratio = float(moved @ expected) / float(expected @ expected)
+        power = float(expected @ expected)
+        if power == 0.0 and not moved.any():
+            continue  # a velocity about zero, of a position at rest
+        ratio = float(moved @ expected) / power if power > 0.0 else np.inf
         for factor, what in ((_DEGREES, "velocity"), (1 / _DEGREES, "position")):
             if abs(ratio * factor - 1.0) < 0.2:
                 raise UserError(

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt, MinLen
+from annotated_types import MinLen
 from pydantic import BeforeValidator, StringConstraints, model_validator
 from pydantic.dataclasses import dataclass
 
-from s3n_mjx.config_files import STRICT, parse, read_yaml
+from s3n_mjx.config_files import STRICT, NonNegative, Number, Positive, parse, read_yaml
 from s3n_mjx.errors import UserError
 
 FORMAT = 1
@@ -32,9 +32,7 @@ TODO = "TODO"
 # Relative; a number and its entry in `identified` are the same up to this.
 SAME = 1e-6
 
-Positive = Annotated[float, Gt(0)]
-NonNegative = Annotated[float, Ge(0)]
-Row = tuple[float, float]
+Row = tuple[Number, Number]
 Line = Annotated[str, StringConstraints(pattern=r"^[^\r\n]+$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
@@ -69,7 +67,7 @@ class LinkageInertia:
     """Identified total inertia of the parallel leg in actuator coordinates, kg m^2 (Eq. 14)."""
 
     m11: Positive
-    m12: float
+    m12: Number
     m22: Positive
 
     @model_validator(mode="after")
@@ -85,7 +83,7 @@ class Linkage:
 
     jacobian: tuple[Row, Row]
     inertia: LinkageInertia | None = None
-    angle_offset: float = 0.0  # rad, added to the distal joint's angle to give alpha
+    angle_offset: Number = 0.0  # rad, added to the distal joint's angle to give alpha
     # kg m, first moments along proximal and distal link of the links that the serial tree lacks.
     omitted_moment: Row | None = None
 
@@ -93,7 +91,7 @@ class Linkage:
     def _invertible(self) -> Linkage:
         matrix = np.array(self.jacobian)
         (a, b), (c, d) = self.jacobian
-        if abs(a * d - b * c) < 1e-6 * max(np.abs(matrix).max(), 1e-300) ** 2:
+        if abs(a * d - b * c) <= 1e-6 * max(np.abs(matrix).max(), 1e-300) ** 2:
             raise ValueError(f"jacobian {matrix.tolist()} is singular: both motors drive the same")
         return self
 
@@ -157,7 +155,7 @@ class SourceFile:
 class Provenance:
     """Where an identified number comes from; value and interval in the number's own unit."""
 
-    value: float
+    value: Number
     interval: Row  # 95 %, (low, high)
     date: Annotated[str, BeforeValidator(_date_text)]  # ISO, 2026-01-31
     sources: Annotated[tuple[SourceFile, ...], MinLen(1)]
@@ -195,7 +193,7 @@ class RobotDescription:
     home_keyframe: str | None = None
     # Where the MJCF has no keyframe: joint angles in rad, the others at the MJCF's own. The trunk
     # is set down until the lowest foot touches the floor.
-    home: dict[str, float] = field(default_factory=dict)
+    home: dict[str, Number] = field(default_factory=dict)
     torque_delay_ms: NonNegative  # command path, T_d
     motors: dict[str, Motor]
     legs: tuple[Leg, ...]

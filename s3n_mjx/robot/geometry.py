@@ -4,6 +4,19 @@ from __future__ import annotations
 
 import mujoco
 import numpy as np
+from numpy.typing import NDArray
+
+
+def mass_matrix(model: mujoco.MjModel, data: mujoco.MjData) -> NDArray[np.float64]:
+    """Mass matrix (nv, nv) at ``data.qpos``, armature included.
+
+    It is not factored, as `mj_forward` does, which warns of one that is singular.
+    """
+    for step in (mujoco.mj_kinematics, mujoco.mj_comPos, mujoco.mj_tendon, mujoco.mj_makeM):
+        step(model, data)
+    full = np.zeros((model.nv, model.nv))
+    mujoco.mj_fullM(model, data, full)
+    return full
 
 
 def lowest_point(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> float:

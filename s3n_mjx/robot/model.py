@@ -15,9 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3n_mjx.errors import UserError
+from s3n_mjx.files import is_file
 from s3n_mjx.normalization import HarmonicMatrix, parallel_inertia
 from s3n_mjx.robot.actuators import drives_joint
 from s3n_mjx.robot.description import LegJoint, RobotDescription, load_description
+from s3n_mjx.robot.geometry import mass_matrix
+from s3n_mjx.robot.names import check_names
 from s3n_mjx.robot.preparation import (
     ADDED_FLOOR,
     ADDED_HOME,
@@ -26,6 +29,7 @@ from s3n_mjx.robot.preparation import (
     compiled,
     prepare,
 )
+from s3n_mjx.robot.warned import listening
 
 # The fit of the serial link inertia is exact for a planar pair; this leaves room for rounding
 # in MuJoCo's mass matrix and for axes that a CAD export turned by a hundredth of a degree.
@@ -100,12 +104,12 @@ def load_robot(path: str | Path) -> Robot:
         path = path / "robot.yaml"
     description = load_description(path)
     closed_chain = description.closed_chain
-    if closed_chain is not None and not (path.parent / closed_chain).is_file():
+    if closed_chain is not None and not is_file(path.parent / closed_chain):
         raise UserError(
             f"{path}: closed_chain: no such file {closed_chain!r}; correct or remove it"
         )
     model = path.parent / description.model
-    if not model.is_file():
+    if not is_file(model):
         raise UserError(f"{model}: no such MJCF file (key `model` of {path})")
     spec = load_spec(model)
     prepared = prepare(spec, description, path)
@@ -118,16 +122,22 @@ def load_spec(path: Path) -> mujoco.MjSpec:
     Raises:
         UserError: no such file or not a valid MJCF.
     """
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(f"{path}: no such MJCF file")
     if path.suffix in (".yaml", ".yml"):
         raise UserError(f"{path}: this is a description; give the MJCF that it names as `model`")
+    read = mujoco.MjSpec.from_zip if path.suffix == ".zip" else mujoco.MjSpec.from_file
     try:
-        if path.suffix == ".zip":
-            return mujoco.MjSpec.from_zip(str(path))
-        return mujoco.MjSpec.from_file(str(path))
+        with listening() as warned:
+            spec = read(str(path))
+        check_names(spec)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: a name in it is no text in UTF-8 ({error}); correct it") from None
     except ValueError as error:
         raise UserError(f"{path}: not a valid MJCF ({' '.join(str(error).split())})") from None
+    if warned:
+        raise UserError(f"{path}: not a valid MJCF ({warned[0]})")
+    return spec
 
 
 def resolve(
@@ -390,13 +400,11 @@ def _fit_serial_link(
     rng = np.random.default_rng(0)
     angles = np.linspace(*angle_range, 13)
     blocks = []
-    full = np.zeros((model.nv, model.nv))
     for alpha in angles:
         data.qpos[:] = home_qpos
         data.qpos[model.jnt_qposadr[hinges]] += rng.uniform(-0.5, 0.5, hinges.sum())
         data.qpos[model.jnt_qposadr[distal]] = alpha
-        mujoco.mj_forward(model, data)
-        mujoco.mj_fullM(model, data, full)
+        full = mass_matrix(model, data)
         blocks.append(full[np.ix_(dofs, dofs)] - np.diag(model.dof_armature[dofs]))
     fit, residual = HarmonicMatrix.fit(angles, blocks)
     if residual > _FIT_TOLERANCE * fit.magnitude:

@@ -5,6 +5,23 @@ from __future__ import annotations
 import mujoco
 
 
+def check_names(spec: mujoco.MjSpec) -> None:
+    """Read every name once: MuJoCo takes any bytes, Python only text.
+
+    Raises:
+        UnicodeDecodeError: a name is no UTF-8.
+    """
+    for elements in (
+        *(spec.bodies, spec.joints, spec.geoms, spec.sites, spec.cameras, spec.lights),
+        *(spec.actuators, spec.sensors, spec.tendons, spec.equalities, spec.pairs, spec.excludes),
+        *(spec.keys, spec.meshes, spec.hfields, spec.materials, spec.textures),
+    ):
+        for element in elements:
+            _ = element.name
+    for actuator in spec.actuators:
+        _ = actuator.target
+
+
 def name_everything(spec: mujoco.MjSpec) -> None:
     """Name what has no name: by its body and its number there, `calf_geom2`, `base_free`.
 

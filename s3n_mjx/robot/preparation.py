@@ -14,11 +14,13 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from s3n_mjx.config_files import LARGEST
 from s3n_mjx.errors import UserError
 from s3n_mjx.robot.actuators import JOINT_TRANSMISSIONS, convert_armature
 from s3n_mjx.robot.description import Collisions, RobotDescription
 from s3n_mjx.robot.geometry import lowest_point
 from s3n_mjx.robot.names import name_everything
+from s3n_mjx.robot.warned import listening
 from s3n_mjx.robot.weld import weld
 
 # Names of what a bare robot is given.
@@ -27,6 +29,12 @@ ADDED_HOME = "s3n_home"
 # Feet of a home keyframe may be so far from the floor, as a soft contact has them.
 AFLOAT_M = 0.002
 _COUPLED_RAD = 1e-3  # that a joint may be off an equality with another
+# Of a compiled model: what its dynamics at home are computed from.
+_BOUNDED = (
+    *("body_mass", "body_inertia", "body_pos", "body_ipos", "geom_pos", "geom_size"),
+    *("jnt_pos", "jnt_axis", "jnt_range", "jnt_stiffness", "qpos0", "qpos_spring", "key_qpos"),
+    *("dof_armature", "dof_damping", "dof_frictionloss", "tendon_armature", "eq_data"),
+)
 
 
 @dataclass(frozen=True)
@@ -73,14 +81,34 @@ def compiled(spec: mujoco.MjSpec, description: RobotDescription, path: Path) -> 
     """``spec`` compiled.
 
     Raises:
-        UserError: MuJoCo refuses it.
+        UserError: MuJoCo refuses it, or could not simulate it.
     """
     try:
-        return spec.compile()
+        with listening() as warned:
+            model = spec.compile()
     except ValueError as error:
         raise UserError(
             f"{path}: {description.model} does not compile ({' '.join(str(error).split())})"
         ) from None
+    if warned:
+        raise UserError(f"{path}: {description.model} cannot be simulated ({warned[0]})")
+    check_bounded(model, f"{path}: {description.model}")
+    return model
+
+
+def check_bounded(model: mujoco.MjModel, where: str) -> None:
+    """Refuse a model with numbers that are not finite, or beyond use in a simulation's float32.
+
+    Raises:
+        UserError: begins with ``where`` and names MuJoCo's field.
+    """
+    for what in _BOUNDED:
+        values = np.ravel(getattr(model, what))
+        beyond = ~(np.abs(values) <= LARGEST)
+        if beyond.any():
+            raise UserError(
+                f"{where} cannot be simulated ({what} is {values[beyond][0]:g}); correct it"
+            )
 
 
 def choices(name: str, known: Iterable[str]) -> str:

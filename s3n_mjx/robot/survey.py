@@ -21,6 +21,8 @@ from s3n_mjx.robot.actuators import drives_joint, torque_limit
 from s3n_mjx.robot.geometry import lowest_point
 from s3n_mjx.robot.model import load_spec
 from s3n_mjx.robot.names import name_everything
+from s3n_mjx.robot.preparation import check_bounded
+from s3n_mjx.robot.warned import listening
 from s3n_mjx.simulation.support import constraint_rows, contact_count, impossible_collisions
 
 from mujoco import mjx  # isort: skip - after what silences it
@@ -150,9 +152,11 @@ def survey(path: Path) -> Survey:
     spec = load_spec(path)
     name_everything(spec)
     try:
-        model = spec.compile()
+        with listening() as warned:
+            model = spec.compile()
     except ValueError as error:
         raise UserError(f"{path}: does not compile ({' '.join(str(error).split())})") from None
+    check_bounded(model, f"{path}:")
     data = mujoco.MjData(model)
     posture = "qpos0"
     keyframes = tuple(model.key(i).name for i in range(model.nkey))
@@ -160,7 +164,10 @@ def survey(path: Path) -> Survey:
         chosen = keyframes.index("home") if "home" in keyframes else 0
         mujoco.mj_resetDataKeyframe(model, data, chosen)
         posture = keyframes[chosen]
-    mujoco.mj_forward(model, data)
+    with listening() as at_posture:
+        mujoco.mj_forward(model, data)
+    if warned or at_posture:
+        raise UserError(f"{path}: cannot be simulated ({[*warned, *at_posture][0]})")
     trunk = _trunk(model)
     actuators = tuple(_actuator(model, i) for i in range(model.nu))
     legs = _legs(model, data, trunk, actuators)
@@ -401,7 +408,9 @@ def _mjx_refuses(model: mujoco.MjModel) -> tuple[str, ...]:
         # With the solver and the integrator that training sets.
         model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
         model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
-        mjx.put_model(model, impl="jax")
+        # Of what is beyond float32 and no part of the robot's dynamics, MJX makes an infinity.
+        with np.errstate(over="ignore"):
+            mjx.put_model(model, impl="jax")
     except NotImplementedError as error:
         return (str(error),)
     return ()

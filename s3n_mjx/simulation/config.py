@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
 
-from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from s3n_mjx.config_files import STRICT
+from s3n_mjx.config_files import STRICT, Count, Positive
 from s3n_mjx.normalization import Injection, LaggedTerms, Variant
-from s3n_mjx.robot.description import Positive
 
 
 class Timing(StrEnum):
@@ -35,9 +32,9 @@ class SimulationConfig:
     link_gravity: bool = False  # weight of the omitted links (not in the paper)
     base_coupling: bool = False  # their reaction on trunk and abduction (not in the paper)
     timestep_s: Positive = 0.003  # Table I
-    substeps: Annotated[int, Ge(1)] = 6  # simulation steps per policy step: 18 ms (Table I)
-    solver_iterations: Annotated[int, Ge(1)] = 4  # Newton
-    solver_ls_iterations: Annotated[int, Ge(1)] = 8
+    substeps: Count = 6  # simulation steps per policy step: 18 ms (Table I)
+    solver_iterations: Count = 4  # Newton
+    solver_ls_iterations: Count = 8
 
     @property
     def control_timestep_s(self) -> float:

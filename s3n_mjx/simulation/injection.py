@@ -24,6 +24,7 @@ from s3n_mjx.normalization import (
     spectral_radius,
     split_increment,
 )
+from s3n_mjx.robot.geometry import mass_matrix
 from s3n_mjx.robot.model import ResolvedPair, Robot
 from s3n_mjx.robot.preparation import compiled
 from s3n_mjx.simulation.config import SimulationConfig
@@ -136,16 +137,13 @@ def stability_margin(normalized: NormalizedModel, models: Iterable[mujoco.MjMode
     margin = 0.0
     for model in models:
         data = mujoco.MjData(model)
-        mass_matrix = np.zeros((model.nv, model.nv))
         for share in np.linspace(0.0, 1.0, _POSTURES):
             data.qpos[:] = robot.home_qpos
             data.qpos[distal] = ranges[:, 0] + share * (ranges[:, 1] - ranges[:, 0])
-            mujoco.mj_forward(model, data)
-            mujoco.mj_fullM(model, data, mass_matrix)
             margin = max(
                 margin,
                 spectral_radius(
-                    mass_matrix,
+                    mass_matrix(model, data),
                     model.dof_damping,
                     model.opt.timestep,
                     normalized.lagged_inertia(data.qpos[distal]),

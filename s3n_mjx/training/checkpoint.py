@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,10 +25,11 @@ from typing import Any
 import flax.serialization
 import jax
 import msgpack
+import numpy as np
 import yaml
 
 from s3n_mjx import __version__
-from s3n_mjx.config_files import parse, to_plain
+from s3n_mjx.config_files import parse, read_yaml, to_plain
 from s3n_mjx.errors import UserError
 from s3n_mjx.files import folder_written_whole
 from s3n_mjx.robot.model import Robot, load_robot
@@ -235,6 +237,27 @@ def find(path: Path) -> Path:
     )
 
 
+# Of what is read here and by those who evaluate; the rest is for a reader.
+_METADATA_TYPES = {
+    "env_steps": int,
+    "task": str,
+    "config": dict,
+    "robot_sha256": dict,
+    "params_sha256": str,
+    "versions": dict,
+}
+
+
+def _check_metadata(metadata: Mapping[str, Any], file: Path) -> None:
+    for key, kind in _METADATA_TYPES.items():
+        value = metadata.get(key)
+        ok = isinstance(value, kind) and not isinstance(value, bool)
+        if isinstance(value, dict) and key != "config":
+            ok = all(isinstance(text, str) for pair in value.items() for text in pair)
+        if not ok or (isinstance(value, int) and not 0 <= value < 10**12):
+            raise UserError(f"{file}: {key}: missing or damaged; use an earlier checkpoint")
+
+
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint: its folder, its run's folder, or any level between.
 
@@ -243,17 +266,20 @@ def load(path: Path) -> Checkpoint:
     """
     path = find(Path(path))
     try:
-        metadata = yaml.safe_load((path / _META).read_text())
-    except (yaml.YAMLError, UnicodeDecodeError):
+        metadata = read_yaml(path / _META)
+    except UserError:
         raise UserError(f"{path / _META}: damaged; use an earlier checkpoint") from None
     if not isinstance(metadata, dict) or metadata.get("kind") != _KIND:
         raise UserError(f"{path}: not an s3n_mjx checkpoint")
     if metadata.get("format") != FORMAT:
+        versions = metadata.get("versions")
+        writer = versions.get("s3n_mjx", "?") if isinstance(versions, dict) else "?"
         raise UserError(
             f"{path}: checkpoint format {metadata.get('format')!r}, this version reads {FORMAT};"
-            f" it was written by s3n_mjx {metadata.get('versions', {}).get('s3n_mjx', '?')}"
+            f" it was written by s3n_mjx {writer}"
         )
-    task = metadata.get("task")
+    _check_metadata(metadata, path / _META)
+    task = metadata["task"]
     if task not in RUNS:
         raise UserError(f"{path}: trained on task {task!r}, which this version does not know")
     try:
@@ -262,15 +288,19 @@ def load(path: Path) -> Checkpoint:
         raise UserError(f"{path}: {_PARAMS} is missing; use an earlier checkpoint") from None
     if _sha256(params) != metadata.get("params_sha256"):
         raise UserError(f"{path}: {_PARAMS} is truncated or changed; use an earlier checkpoint")
-    for name, expected in (metadata.get("robot_sha256") or {}).items():
+    for name, expected in metadata["robot_sha256"].items():
         file = path / "robot" / name
-        if not file.is_file() or _sha256(file.read_bytes()) != expected:
+        try:
+            same = file.is_file() and _sha256(file.read_bytes()) == expected
+        except (OSError, ValueError):  # also a name that no file can have
+            same = False
+        if not same:
             raise UserError(
                 f"{path}: robot/{name} is missing or changed; use an earlier checkpoint"
             )
     return Checkpoint(
         path=path,
-        env_steps=int(metadata["env_steps"]),
+        env_steps=metadata["env_steps"],
         config=parse(RUNS[task], metadata.get("config"), str(path / _META)),
         robot=load_robot(path / "robot"),
         metadata=metadata,
@@ -294,22 +324,47 @@ def load_state(checkpoint: Checkpoint) -> bytes | None:
     return state
 
 
+# What flax and msgpack raise on bytes of something else, and on other trees than the template.
+DECODE_ERRORS = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+    np.exceptions.ComplexWarning,
+    msgpack.exceptions.UnpackException,
+)
+
+
 def restore_params(checkpoint: Checkpoint, template: Any) -> Any:
     """Parameters in the shape of ``template``, Brax's (normalizer, policy, value).
 
     Raises:
-        UserError: they belong to another network or observation.
+        UserError: they belong to another network or observation, or are not finite.
     """
     try:
-        params = flax.serialization.from_bytes(template, checkpoint.params)
-    except (ValueError, KeyError, msgpack.exceptions.UnpackException) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            params = flax.serialization.from_bytes(template, checkpoint.params)
+    except DECODE_ERRORS as error:
         raise UserError(
             f"{checkpoint.path}: parameters do not fit the network ({str(error)[:120]})"
         ) from None
-    shapes = jax.tree.map(lambda x: tuple(getattr(x, "shape", ())), template)
-    if jax.tree.map(lambda x: tuple(getattr(x, "shape", ())), params) != shapes:
+    (ours, structure), (theirs, found) = jax.tree.flatten(template), jax.tree.flatten(params)
+
+    def form(leaf: Any) -> tuple[Any, Any]:
+        return getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+
+    if found != structure or list(map(form, theirs)) != list(map(form, ours)):
         raise UserError(
             f"{checkpoint.path}: parameters do not fit the observation of this version's"
             f" {checkpoint.task} task"
+        )
+    if not all(np.isfinite(leaf).all() for leaf in theirs):
+        raise UserError(
+            f"{checkpoint.path}: parameters are not finite, the training diverged; use an earlier"
+            " checkpoint"
         )
     return params

@@ -9,20 +9,27 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from s3n_mjx.config_files import STRICT, parse, read_yaml, to_plain
+from s3n_mjx.config_files import (
+    STRICT,
+    Count,
+    NonNegative,
+    Positive,
+    Seed,
+    parse,
+    read_yaml,
+    to_plain,
+)
 from s3n_mjx.envs.circle import CircleConfig
 from s3n_mjx.envs.pitch import PitchConfig
 from s3n_mjx.envs.randomization import LegRandomization
 from s3n_mjx.errors import UserError
 from s3n_mjx.resources import presets_folder
-from s3n_mjx.robot.description import Positive
 from s3n_mjx.simulation.config import SimulationConfig
 
-Count = Annotated[int, Gt(0)]
 Fraction = Annotated[float, Ge(0), Le(1)]
 
 
@@ -39,7 +46,7 @@ class PPOConfig:
     num_updates_per_batch: Count = 6
     learning_rate: Positive = 5e-4  # at the start, where it is adapted
     desired_kl: Positive | None = 0.02  # adapts the learning rate; None keeps it constant
-    entropy_cost: Annotated[float, Ge(0)] = 0.0
+    entropy_cost: NonNegative = 0.0
     discounting: Fraction = 0.95
     gae_lambda: Fraction = 0.95
     clipping_epsilon: Positive = 0.2
@@ -62,7 +69,7 @@ class RunConfig:
     """One training run; the tasks' own classes give `env` its type."""
 
     robot: str | None = None  # robot.yaml or its folder; the bundled robot by default
-    seed: Annotated[int, Ge(0)] = 0
+    seed: Seed = 0
     leg_randomization: LegRandomization | None = None  # Table III; None: as variant and task want
     simulation: Annotated[SimulationConfig, tyro.conf.arg(name="")] = Field(
         default_factory=SimulationConfig

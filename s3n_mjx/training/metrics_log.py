@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,18 +24,37 @@ class Logger(Protocol):
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Rows of a `metrics.jsonl`; a last line cut short by a kill is left out."""
+    """Rows of a `metrics.jsonl`; a last line cut short by a kill is left out.
+
+    Raises:
+        UserError: the file cannot be read, or a line before the last is no row.
+    """
     rows = []
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return rows
-    for line in lines:
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    for number, line in enumerate(lines, start=1):
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+            row = json.loads(line)
+        except (ValueError, RecursionError):  # ValueError: neither text nor JSON
+            row = None
+        if _is_row(row):
+            rows.append(row)
+        elif number < len(lines):  # the last one ends without a line break
+            raise UserError(f"{path}: line {number}: no row of metrics; remove the line")
     return rows
+
+
+def _is_row(row: Any) -> bool:
+    """Whether these are numbers by name, with those that training goes on from."""
+    return (
+        isinstance(row, dict)
+        and all(isinstance(value, (int, float)) for value in row.values())
+        and all(0 <= row.get(key, -1) < math.inf for key in ("env_steps", "wall_s"))
+    )
 
 
 class MetricsFile:

@@ -19,7 +19,7 @@ from s3n_mjx.envs import TASKS
 from s3n_mjx.errors import UserError
 from s3n_mjx.files import written_whole
 from s3n_mjx.training import checkpoint as checkpoints
-from s3n_mjx.training.config import RunConfig, check_batching, run_class, task_of
+from s3n_mjx.training.config import RUNS, RunConfig, check_batching, task_of
 from s3n_mjx.training.loop import METRICS_FILE as METRICS_FILE
 from s3n_mjx.training.loop import Start, Training, schedule
 from s3n_mjx.training.metrics_log import Logger
@@ -93,7 +93,9 @@ def load_config(folder: Path) -> RunConfig:
     path = folder / CONFIG_FILE
     data = read_yaml(path)
     task = data.pop("task", None) if isinstance(data, dict) else None
-    return parse(run_class(str(task)), data, str(path))
+    if not isinstance(task, str) or task not in RUNS:
+        raise UserError(f"{path}: task: unknown task {task!r}; known: {', '.join(RUNS)}")
+    return parse(RUNS[task], data, str(path))
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from typing import Any
 
 import flax.serialization
 import jax
-import msgpack
 import numpy as np
 from jax.experimental import multihost_utils
 
 from s3n_mjx import compat
 from s3n_mjx.errors import UserError
+from s3n_mjx.training.checkpoint import DECODE_ERRORS
 
 
 def local(leaf: jax.Array) -> np.ndarray:
@@ -75,7 +75,7 @@ def unpack(data: bytes, training_state: Any, env_state: Any, where: str) -> tupl
     }
     try:
         state = flax.serialization.from_bytes(template, data)
-    except (ValueError, KeyError, TypeError, msgpack.exceptions.UnpackException) as error:
+    except DECODE_ERRORS as error:
         raise UserError(f"{where}: not the state of this run ({str(error)[:120]})") from None
 
     def check(path: Any, expected: tuple[int, ...], leaf: Any) -> None:
