@@ -20,7 +20,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import pydantic
 import tyro
 
-from s3n_mjx.errors import UserError
+from s3n_mjx.errors import Terminated, UserError
 
 T = TypeVar("T")
 
@@ -148,8 +148,9 @@ def run(main: Callable[[Sequence[str]], None], args: Sequence[str] | None = None
     except BrokenPipeError:  # output piped into `head`
         raise SystemExit(0) from None
     except KeyboardInterrupt as stop:
-        print(f"interrupted{f', {stop}' if str(stop) else ''}", file=sys.stderr)
-        raise SystemExit(130) from None
+        said, code = ("terminated", 143) if isinstance(stop, Terminated) else ("interrupted", 130)
+        print(f"{said}{f', {stop}' if str(stop) else ''}", file=sys.stderr)
+        raise SystemExit(code) from None
 
 
 def python_command() -> str:

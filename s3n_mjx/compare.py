@@ -186,6 +186,11 @@ def trained(config: RunConfig, folder: Path) -> Path:
     Raises:
         UserError: ``folder`` holds a run with other settings.
     """
+    with runs.held(folder):
+        return _trained(config, folder)
+
+
+def _trained(config: RunConfig, folder: Path) -> Path:
     if (folder / runs.CONFIG_FILE).exists():
         kept = runs.load_config(folder)
         if to_plain(kept) != to_plain(config):

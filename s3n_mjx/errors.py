@@ -24,3 +24,7 @@ def _one_line(text: str) -> str:
         return text
     # A person's file may hold line breaks, terminal codes or half a surrogate pair.
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM stopped the work in good order; says what there is to go on from."""

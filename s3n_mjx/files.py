@@ -51,9 +51,17 @@ def folder_written_whole(path: Path | str) -> Iterator[Path]:
             if file.is_file():
                 with file.open("rb") as stream:
                     os.fsync(stream.fileno())
-        if path.exists():
-            shutil.rmtree(path)
+        aside = path.with_name(f".{path.name}.old")
+        if path.exists():  # at no moment is there neither
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(path, aside)
         os.rename(temporary, path)
+        shutil.rmtree(aside, ignore_errors=True)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

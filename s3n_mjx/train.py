@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import make_dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ import tyro
 from s3n_mjx import compat, runtime  # noqa: F401 - compat before brax
 from s3n_mjx.cli import parse_arguments, python_command, run
 from s3n_mjx.config_files import to_plain
-from s3n_mjx.errors import UserError
+from s3n_mjx.errors import Terminated, UserError
 from s3n_mjx.training import checkpoint as checkpoints
 from s3n_mjx.training import run as runs
 from s3n_mjx.training.config import (
@@ -32,7 +33,6 @@ from s3n_mjx.training.config import (
     preset_names,
     task_of,
 )
-from s3n_mjx.training.interrupts import Terminated
 from s3n_mjx.training.metrics_log import Logger, TensorBoard, WeightsAndBiases
 from s3n_mjx.training.progress import duration
 
@@ -89,7 +89,7 @@ def parse(args: Sequence[str]) -> tuple[Any, RunConfig]:
         run_dir: folder of the run; made. By default runs/TASK-VARIANT-INJECTION-seedN-TIME.
         resume: run folder to go on with, from its last checkpoint; its own config counts.
         distributed: this is one of several processes that train together, started by srun,
-            mpirun, or with torchrun's variables; see train/distributed.md.
+            mpirun, or with torchrun's variables; see train/README.md.
         tensorboard: event files in the run folder; a run that has some goes on with them when it
             is resumed.
         wandb: log to Weights & Biases; a run that is resumed is told so again.
@@ -110,11 +110,25 @@ def default_folder(config: RunConfig) -> Path:
 def main(args: Sequence[str]) -> None:
     """The command; see `--help`."""
     runtime.configure()
+    if "--distributed" not in args:
+        with ExitStack() as holding:
+            _main(args, holding)
+        return
+    runtime.join_processes()
+    if jax.process_index():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first process speaks for all
+    try:
+        with ExitStack() as holding:
+            _main(args, holding)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        # Leaving in good order would wait for the others, and they for this one.
+        os._exit(2)
+
+
+def _main(args: Sequence[str], holding: ExitStack) -> None:
+    """Args: the command's arguments; what holds the run folder to the end."""
     began = time.monotonic()
-    if "--distributed" in args:
-        runtime.join_processes()
-        if jax.process_index():
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first process speaks for all
     leads = jax.process_index() == 0
     options, config = parse(args)
     start = runs.Start()
@@ -123,6 +137,9 @@ def main(args: Sequence[str]) -> None:
         if options.run_dir is not None:
             raise UserError("--run-dir: a resumed run stays in its folder; leave it out")
         folder = runs.find(options.resume)
+        runs.check_holds_run(folder)
+        if leads:
+            holding.enter_context(runs.held(folder))
         tensorboard |= TensorBoard.in_use(folder) and "--no-tensorboard" not in args
         start = runs.resume_from(folder)
         stored = runs.load_config(folder)
@@ -139,6 +156,11 @@ def main(args: Sequence[str]) -> None:
     print(f"{config.simulation.injection}, seed {config.seed}, on {runtime.machine()}")
     if options.resume is not None:
         print(f"resuming {folder} at {start.env_steps:,} environment steps")
+        if start.checkpoint is not None and start.state is None:
+            print(
+                "this checkpoint holds no training state: parameters and observation statistics go"
+                " on, optimiser and environments start afresh"
+            )
     elif any(argument.startswith("--preset") for argument in args):
         print(f"preset {options.preset}")
     elif runtime.has_accelerator():
@@ -162,6 +184,7 @@ def main(args: Sequence[str]) -> None:
     )
     if options.resume is None and leads:
         runs.prepare_folder(folder, config)
+        holding.enter_context(runs.held(folder))
     print(f"run folder: {folder}")
     print("compiling; the first time this takes a minute or two, later starts use the cache")
     sys.stdout.flush()
@@ -170,7 +193,7 @@ def main(args: Sequence[str]) -> None:
         loggers.append(TensorBoard(folder))
     try:
         checkpoint = runs.train(config, folder, start, loggers, env)
-    except (KeyboardInterrupt, Terminated) as stop:
+    except KeyboardInterrupt as stop:
         terminated = isinstance(stop, Terminated)
         again = f"{python_command()} -m s3n_mjx.train --resume {folder}"
         said = "terminated" if terminated else "interrupted"

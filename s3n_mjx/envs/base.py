@@ -178,7 +178,8 @@ class RobotEnv(brax.envs.Env):
                 raise UserError(unstable_message(self.normalized, self.stability_margin))
         self._home_height = float(robot.home_qpos[2])
         self._trunk = robot.model.body(robot.description.trunk).id
-        self._grip = np.array([robot.model.geom(name).id for name in (robot.floor, *robot.feet)])
+        tree = self.normalized.tree
+        self._grip = np.array([tree.geom(name).id for name in (robot.floor, *robot.feet)])
         self._sensor_noise = self.randomization.sensor_noise(len(robot.joints))
         self._static_foot_load = robot.mass * 9.81 / len(robot.feet)
 

@@ -183,7 +183,7 @@ class Simulation:
         )
         self._from_joint = np.full(normalized.model.nv, len(robot.joints))
         self._from_joint[robot.dof_index] = np.arange(len(robot.joints))
-        self._feet = np.array([normalized.model.geom(foot).id for foot in robot.feet])
+        self._feet = np.array([normalized.tree.geom(foot).id for foot in robot.feet])
         # Targets, rad, shape (nu,), under which the robot stands still at home.
         self.standing_target = jnp.asarray(standing_target(robot), jnp.float32)
 

@@ -28,6 +28,7 @@ from s3n_mjx.robot.geometry import mass_matrix
 from s3n_mjx.robot.model import ResolvedPair, Robot
 from s3n_mjx.robot.preparation import compiled
 from s3n_mjx.simulation.config import SimulationConfig
+from s3n_mjx.simulation.lean import without_visuals
 
 _POSTURES = 9
 
@@ -39,7 +40,7 @@ class NormalizedModel:
     robot: Robot
     config: SimulationConfig
     model: mujoco.MjModel  # all of it, for C MuJoCo: the coupling rides on fixed tendons
-    tree: mujoco.MjModel  # without those tendons, for :func:`physics.step`
+    tree: mujoco.MjModel  # without those tendons, nor geoms to look at: for :func:`physics.step`
     coupling: NDArray[np.float64]  # (nv, nv) kg m^2, what they add to the mass matrix
     splits: tuple[PairSplit, ...]  # one per pair of the robot
     stability_margin: float  # rho over the posture range, nominal masses
@@ -86,6 +87,8 @@ def normalize(robot: Robot, config: SimulationConfig) -> NormalizedModel:
     splits = tuple(_pair_splits(robot, config))
     spec = _write_spec(robot, config, splits)
     tree = compiled(spec, robot.description, robot.path)
+    lean = without_visuals(spec, tree, keep=(robot.floor, *robot.feet))
+    tree = compiled(lean, robot.description, robot.path)
     coupling = np.zeros((tree.nv, tree.nv))
     for pair, split in zip(robot.pairs, splits, strict=True):
         dofs = robot.dof_index[[pair.proximal, pair.distal]]

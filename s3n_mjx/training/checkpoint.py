@@ -200,7 +200,8 @@ def save(
             | {package: version(package) for package in _PACKAGES},
         }
         (temporary / _META).write_text(yaml.safe_dump(metadata, sort_keys=False, width=100))
-    with_state = sorted(folder.glob(f"[0-9]*/{STATE}"))
+    # Of this run's own past: later folders are damaged ones, which a resumed run passed over.
+    with_state = sorted(f for f in folder.glob(f"[0-9]*/{STATE}") if f.parent.name <= path.name)
     for old in with_state[:-_STATES_KEPT]:
         old.unlink()
     return path

@@ -6,24 +6,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from typing import NoReturn
 
+from s3n_mjx.errors import Terminated
 
-class Terminated(SystemExit):
-    """SIGTERM stopped the work in good order; exit code 0.
-
-    Args:
-        kept: what there is to go on from.
-    """
-
-    def __init__(self, kept: str):
-        super().__init__(0)
-        self.kept = kept
-
-    def __str__(self) -> str:
-        return self.kept
-
-
+# A terminal and a launcher may both pass on the same signal.
+_SAME_S = 1.0
 # What each signal does the second time, when waiting is over.
 _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
@@ -34,7 +23,13 @@ class Interrupts:
     Compiled code cannot be interrupted: without this a signal would wait for it as long and then
     throw its result away. Before :meth:`begin` there is no result, and the first one ends at
     once, too.
+
+    Args:
+        before: what to say when it ends before there is a result.
     """
+
+    def __init__(self, before: str = "stopped before anything was trained"):
+        self._before = before
 
     def __enter__(self) -> Interrupts:
         self.asked: signal.Signals | None = None
@@ -69,18 +64,19 @@ class Interrupts:
         first = self._next(pipe)
         if first is not None:
             if not self._begun:
-                print("\nstopped before anything was trained", file=sys.stderr, flush=True)
+                print(f"\n{self._before}", file=sys.stderr, flush=True)
                 os._exit(0 if first == signal.SIGTERM else _EXIT_CODES[first])
             print(
                 "\nstopping as soon as a checkpoint is written; once more to stop without",
                 file=sys.stderr,
                 flush=True,
             )
+            begun = time.monotonic()
             # Python would make one of two signals that come while compiled code runs.
             # Checkpoints are renamed when they are whole, so nothing is torn.
-            second = self._next(pipe)
-            if second is not None:
-                os._exit(_EXIT_CODES[second])
+            while (second := self._next(pipe)) is not None:
+                if time.monotonic() - begun > _SAME_S:
+                    os._exit(_EXIT_CODES[second])
         os.close(pipe)
 
     def _ask(self, number: int, _: object) -> None:

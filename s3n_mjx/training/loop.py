@@ -99,12 +99,17 @@ class _Processes:
     def __init__(self) -> None:
         self._met = 0
 
+    def meet(self) -> None:
+        """Wait for all of them."""
+        if jax.process_count() > 1:
+            self._met += 1
+            compat.meet(f"s3n_mjx.training.{self._met}")
+
     def all(self, value: int) -> np.ndarray:
-        """``value`` of every process."""
+        """``value``, below 2**31, of every process."""
         if jax.process_count() == 1:
             return np.array([value])
-        self._met += 1
-        compat.meet(f"s3n_mjx.training.{self._met}")
+        self.meet()
         return np.asarray(multihost_utils.process_allgather(np.array(value)))
 
 
@@ -142,7 +147,9 @@ class Training:
         # Folder of the last whole checkpoint.
         self.kept = start.checkpoint.path if start.checkpoint else None
         self._processes = _Processes()
-        self._interrupts = Interrupts()
+        self._interrupts = Interrupts(
+            f"stopped before anything was trained; go on with --resume {folder}"
+        )
         self._watch = DivergenceWatch(folder, env, config)
         self._compiled: Callable[..., Any] | None = None
         self._evaluator: Any = None
@@ -171,6 +178,8 @@ class Training:
                 stack.callback(self._progress.close)
             stack.enter_context(self._interrupts)
             self._train()
+            if self._interrupts.asked:  # too late to stop this run, and before the next
+                self._interrupts.stop(self._interrupts.asked, "the run is complete")
         return self.kept or self._folder
 
     def _train(self) -> None:
@@ -238,7 +247,15 @@ class Training:
         self._compiled = compiled if jax.process_count() == 1 else epoch
         needed, available = memory.of_program(compiled), memory.of_device()
         if needed is not None and available is not None:
+            # What one process refuses all have to.
+            available = int(self._processes.all(available >> 20).min()) << 20
             memory.check(self._config.ppo, needed, available)
+        if len(steps := set(self._processes.all(self._steps // self._plan.env_steps))) > 1:
+            chunks = sorted(int(step) * self._plan.env_steps for step in steps)
+            raise UserError(
+                f"{self._folder}: processes would go on from different environment steps, {chunks};"
+                " all of them have to see the same folder"
+            )
         checkpoint, state = self._start.checkpoint, self._start.state
         if checkpoint is not None and state is not None:
             where = str(checkpoint.path / checkpoints.STATE)
@@ -257,10 +274,11 @@ class Training:
         """How often environments of this process diverged so far; the first process says so."""
         if jax.process_count() == 1:
             return self._watch.check(environments, self._steps)
-        own = environments.replace(info=jax.tree.map(snapshot.local, environments.info))
-        if self._leads:
+        count = int(snapshot.local(environments.info["divergence"].count).sum())
+        if count and self._leads:
+            own = environments.replace(info=jax.tree.map(snapshot.local, environments.info))
             return self._watch.check(own, self._steps)
-        return int(own.info["divergence"].count.sum())
+        return count
 
     # --- what is written
 
@@ -300,7 +318,7 @@ class Training:
         self._progress.update(row)
 
     def _training_row(self) -> dict[str, float]:
-        """The learner's metrics, means over the chunks since the last row."""
+        """The learner's metrics, means over the chunks since the last row or the resume."""
         chunks, seconds = self._learner, self._trained_s
         self._learner, self._trained_s = [], 0.0
         row = {
@@ -311,6 +329,7 @@ class Training:
 
     def _save(self, learner: Any, environments: Any) -> None:
         """A checkpoint of all that the run goes on from."""
+        self._processes.meet()
         state = snapshot.pack(learner, environments)  # with several processes all take part
         self._saved = self._steps
         if not self._leads:

@@ -41,10 +41,13 @@ def _host_bytes() -> int | None:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 available = int(line.split()[1]) * 1024
-    with contextlib.suppress(OSError, ValueError):
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())  # "max" is no number
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        available = min(available or limit, limit - used)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())  # "max" is no number
+        used = int((group / "memory.current").read_text())
+        stats = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        used -= int(stats["inactive_file"])  # cached files, which give way
+        available = min(available or limit, max(limit - used, 0))
     return available
 
 
@@ -71,12 +74,19 @@ def check(ppo: PPOConfig, needed: int, available: int) -> None:
     """
     if needed <= _USABLE * available:
         return
-    halvings = 0
-    # Environments and minibatches grow together, and all that grows with them is most of it.
-    while needed / 2**halvings > _USABLE * available and ppo.batch_size >> halvings > 1:
-        halvings += 1
+    # Environments and minibatches shrink together, and all that grows with them is most of it.
+    way_out = "and half as many nearly as much; this robot needs more memory"
+    for halvings in range(1, 20):
+        divisor = 2**halvings * jax.device_count()
+        if ppo.num_envs % divisor or ppo.batch_size % divisor:
+            break
+        if needed / 2**halvings <= _USABLE * available:
+            way_out = (
+                f"use --num-envs {ppo.num_envs >> halvings} --batch-size"
+                f" {ppo.batch_size >> halvings}"
+            )
+            break
     raise UserError(
-        f"--num-envs: {ppo.num_envs} environments need {needed / 2**30:.1f} GiB on each device,"
-        f" {available / 2**30:.1f} GiB are there; use --num-envs"
-        f" {max(1, ppo.num_envs >> halvings)} --batch-size {max(1, ppo.batch_size >> halvings)}"
+        f"--num-envs: {ppo.num_envs} environments need {needed / 2**30:.3g} GiB on each device,"
+        f" {available / 2**30:.3g} GiB are there; {way_out}"
     )

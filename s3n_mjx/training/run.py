@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import platform
@@ -67,14 +68,23 @@ def find(path: Path) -> Path:
     return max(inside, key=lambda f: (f / CONFIG_FILE).stat().st_mtime, default=path)
 
 
+def check_holds_run(folder: Path) -> None:
+    """Before anything is made of it.
+
+    Raises:
+        UserError: there is no run.
+    """
+    if not (folder / CONFIG_FILE).is_file():
+        raise UserError(f"--resume: {folder} holds no run ({CONFIG_FILE} is missing)")
+
+
 def resume_from(folder: Path) -> Start:
     """The newest checkpoint of a run that is whole; damaged ones are named and passed over.
 
     Raises:
         UserError: no run there.
     """
-    if not (folder / CONFIG_FILE).is_file():
-        raise UserError(f"--resume: {folder} holds no run ({CONFIG_FILE} is missing)")
+    check_holds_run(folder)
     for path in sorted((folder / "checkpoints").glob("[0-9]*"), reverse=True):
         try:
             checkpoint = checkpoints.load(path)
@@ -98,13 +108,22 @@ def load_config(folder: Path) -> RunConfig:
     return parse(RUNS[task], data, str(path))
 
 
+_HELD: set[Path] = set()  # by this process
+
+
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Keep other trainings out of a run folder; the system lets go of it when the process ends.
 
+    To be held from before its checkpoints are looked at until training is over; within that, it
+    may be asked for again.
+
     Raises:
         UserError: one trains into it now, or the folder cannot be written.
     """
+    if folder.resolve() in _HELD:
+        yield
+        return
     path = folder / LOCK_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +147,11 @@ def held(folder: Path) -> Iterator[None]:
         # Left behind by a kill; no one else writes now.
         for unfinished in (folder / "checkpoints").glob(".[0-9]*"):
             shutil.rmtree(unfinished, ignore_errors=True)
-        yield
+        _HELD.add(folder.resolve())
+        try:
+            yield
+        finally:
+            _HELD.remove(folder.resolve())
 
 
 def train(
@@ -166,9 +189,19 @@ def train(
     with held(folder):
         try:
             return training.run()
+        except BrokenPipeError:  # whoever read the output is gone
+            raise
         except OSError as error:
-            kept = training.kept or "none"
+            room = "make room and " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
             raise UserError(
                 f"{folder}: cannot be written ({error.strerror or error}); the last whole"
-                f" checkpoint is {kept}; make room and go on with --resume {folder}"
+                f" checkpoint is {training.kept or 'none'}; {room}go on with --resume {folder}"
+            ) from None
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise UserError(
+                f"--num-envs: {config.ppo.num_envs} environments do not fit into the device's"
+                f" memory ({str(error).splitlines()[0][:200]}); take half as many, and half the"
+                " --batch-size"
             ) from None

@@ -43,8 +43,8 @@ def pack(training_state: Any, env_state: Any) -> bytes:
     """The state of a run; every process has to call it.
 
     Args:
-        training_state: Brax's, with a leading axis over devices, the same on each.
-        env_state: Brax's, (devices, environments, ...).
+        training_state: Brax's, leaves of shape (local_devices, ...), the same on each.
+        env_state: Brax's, leaves of shape (local_devices, environments each, ...).
     """
     return flax.serialization.to_bytes(
         {
@@ -71,7 +71,7 @@ def unpack(data: bytes, training_state: Any, env_state: Any, where: str) -> tupl
     """
     template = {
         "training": of_one_device(training_state),
-        "environments": jax.tree.map(lambda leaf: leaf, env_state),
+        "environments": env_state,
     }
     try:
         state = flax.serialization.from_bytes(template, data)
