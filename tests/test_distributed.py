@@ -59,9 +59,7 @@ def test_two_processes_train_stop_together_and_resume(tmp_path):
     said = [process.communicate(timeout=120.0)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     assert "2 x cpu in 2 processes" in said[0]
-    assert f"is kept; go on with: {sys.executable} -m" in said[0].replace("python3", "python") or (
-        "is kept; go on with:" in said[0]
-    )
+    assert "is kept; go on with:" in said[0]
     assert "environment steps" not in said[1]  # the first one speaks for both
     stopped = runs.resume_from(folder)
     assert 160 <= stopped.env_steps < 80 * 60
@@ -88,23 +86,24 @@ CURVE = shlex.split("""
 
 
 def test_two_devices_learn_like_one(tmp_path):
-    """Other random numbers, the same learning: curves of two seeds each lie together."""
-    curves = {}
+    """Other random numbers, the same learning: reward and exploration take the same course."""
+    reward, noise = [], []
     for devices in (1, 2):
-        for seed in (0, 1):
-            folder = tmp_path / f"{devices}-{seed}"
-            subprocess.run(
-                [*TRAIN, *CURVE, "--seed", str(seed), "--run-dir", folder],
-                env=environment(devices),
-                check=True,
-                stdout=subprocess.PIPE,
-            )
-            rows = read_rows(folder / runs.METRICS_FILE)
-            curves[devices, seed] = [row["eval/episode_reward"] for row in rows]
-    print({key: np.round(curve, 2).tolist() for key, curve in curves.items()})
-    one, two = (np.array([curves[devices, seed] for seed in (0, 1)]) for devices in (1, 2))
-    np.testing.assert_allclose(one[:, 0], two[:, 0], rtol=1e-4)  # the same start
-    assert False
+        folder = tmp_path / str(devices)
+        subprocess.run(
+            [*TRAIN, *CURVE, "--run-dir", folder],
+            env=environment(devices),
+            check=True,
+            stdout=subprocess.PIPE,
+        )
+        rows = read_rows(folder / runs.METRICS_FILE)
+        reward.append([row["eval/episode_reward"] for row in rows])
+        noise.append([row["training/policy_dist_mean_std"] for row in rows[1:]])
+    one, two = np.array(reward)
+    np.testing.assert_allclose(one[0], two[0], rtol=1e-4)  # the same start
+    assert np.ptp(one) > 50.0  # something happens
+    assert np.abs(one - two).mean() < 0.25 * np.ptp(one)
+    np.testing.assert_allclose(noise[0], noise[1], rtol=0.1)
 
 
 @pytest.mark.parametrize(
