@@ -33,6 +33,7 @@ from s3n_mjx.training.config import (
     preset_names,
     task_of,
 )
+from s3n_mjx.training.loop import schedule
 from s3n_mjx.training.metrics_log import Logger, TensorBoard, WeightsAndBiases
 from s3n_mjx.training.progress import duration
 
@@ -186,16 +187,23 @@ def _main(args: Sequence[str], holding: ExitStack) -> None:
         runs.prepare_folder(folder, config)
         holding.enter_context(runs.held(folder))
     print(f"run folder: {folder}")
-    print("compiling; the first time this takes a minute or two, later starts use the cache")
+    if start.env_steps >= schedule(config).total:
+        print("this run is complete")
+    else:
+        print("compiling; the first time this takes a minute or two, later starts use the cache")
     sys.stdout.flush()
 
     if tensorboard and leads:
         loggers.append(TensorBoard(folder))
+    again = f"{python_command()} -m s3n_mjx.train --resume {folder}"
     try:
         checkpoint = runs.train(config, folder, start, loggers, env)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - or Python's own end would stumble
+        print(f"the output was closed, training stops; go on with: {again}", file=sys.stderr)
+        raise SystemExit(1) from None
     except KeyboardInterrupt as stop:
         terminated = isinstance(stop, Terminated)
-        again = f"{python_command()} -m s3n_mjx.train --resume {folder}"
         said = "terminated" if terminated else "interrupted"
         kept = f", {stop}" if str(stop) else ""
         if leads:

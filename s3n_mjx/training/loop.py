@@ -18,6 +18,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from s3n_mjx import compat
+from s3n_mjx.cli import python_command
 from s3n_mjx.config_files import to_plain
 from s3n_mjx.envs.base import Figure, RobotEnv
 from s3n_mjx.errors import UserError
@@ -148,7 +149,8 @@ class Training:
         self.kept = start.checkpoint.path if start.checkpoint else None
         self._processes = _Processes()
         self._interrupts = Interrupts(
-            f"stopped before anything was trained; go on with --resume {folder}"
+            "stopped before anything was trained; go on with:"
+            f" {python_command()} -m s3n_mjx.train --resume {folder}"
         )
         self._watch = DivergenceWatch(folder, env, config)
         self._compiled: Callable[..., Any] | None = None
@@ -177,6 +179,8 @@ class Training:
                 self._progress = Progress(self._plan.total, self._steps, shown)
                 stack.callback(self._progress.close)
             stack.enter_context(self._interrupts)
+            if jax.process_count() > 1:  # none may leave alone
+                self._interrupts.begin()
             self._train()
             if self._interrupts.asked:  # too late to stop this run, and before the next
                 self._interrupts.stop(self._interrupts.asked, "the run is complete")

@@ -51,6 +51,8 @@ def prepare_folder(folder: Path, config: RunConfig) -> None:
         UserError: a run is there already, or the folder cannot be written.
     """
     if (folder / CONFIG_FILE).exists():
+        with held(folder):  # who trains into it now is said first
+            pass
         raise UserError(f"{folder}: holds a run already; resume it with --resume {folder}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
