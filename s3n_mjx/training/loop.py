@@ -252,7 +252,7 @@ class Training:
         needed, available = memory.of_program(compiled), memory.of_device()
         if needed is not None and available is not None:
             # What one process refuses all have to.
-            available = int(self._processes.all(available >> 20).min()) << 20
+            available = int(self._processes.all(available >> 10).min()) << 10
             memory.check(self._config.ppo, needed, available)
         if len(steps := set(self._processes.all(self._steps // self._plan.env_steps))) > 1:
             chunks = sorted(int(step) * self._plan.env_steps for step in steps)
