@@ -253,9 +253,15 @@ def test_c_gets_the_environments_own_robot(robot):
     env = CircleEnv(robot, task=task)
     info = jax.device_get(jax.jit(env.reset)(jax.random.PRNGKey(5))).info
     nominal, drawn, mjx = env.normalized.model, env.c_model_of(info), env.model_of(info)
-    for name in ("body_mass", "body_inertia", "body_ipos", "geom_friction"):
+    for name in ("body_mass", "body_inertia", "body_ipos"):
         np.testing.assert_allclose(getattr(drawn, name), getattr(mjx, name), rtol=1e-6)
         assert (getattr(drawn, name) != getattr(nominal, name)).any()
+    # MJX's model has no geoms to look at, so that ids differ.
+    for name in (robot.floor, *robot.feet):
+        friction = mjx.geom_friction[env.normalized.tree.geom(name).id]
+        np.testing.assert_allclose(drawn.geom(name).friction, friction, rtol=1e-6)
+    changed = (drawn.geom_friction != nominal.geom_friction).any(axis=1)
+    assert {drawn.geom(i).name for i in np.nonzero(changed)[0]} == {robot.floor, *robot.feet}
     assert drawn.body_subtreemass[0] == pytest.approx(drawn.body_mass.sum())
     assert drawn.body_mass.sum() > nominal.body_mass.sum() + 0.9
     data = mujoco.MjData(drawn)

@@ -374,3 +374,17 @@ def test_base_coupling_completes_the_mass_matrix(robot):
 def test_base_coupling_needs_the_mass_matrix(robot):
     with pytest.raises(UserError, match="--base-coupling: needs --variant s3n_full and"):
         normalize(robot, config(base_coupling=True))
+
+
+def test_mjx_gets_no_geoms_that_are_only_seen(robot):
+    """And the bodies keep the inertia that the geoms may have given them."""
+    normalized = normalize(robot, SimulationConfig())
+    tree, model = normalized.tree, normalized.model
+    names = {tree.geom(i).name for i in range(tree.ngeom)}
+    assert {robot.floor, *robot.feet} <= names
+    assert tree.ngeom < model.ngeom
+    for geom in range(model.ngeom):
+        if model.geom_contype[geom] or model.geom_conaffinity[geom]:
+            assert model.geom(geom).name in names
+    for name in ("body_mass", "body_inertia", "body_ipos", "dof_armature", "dof_damping"):
+        np.testing.assert_allclose(getattr(tree, name), getattr(model, name))

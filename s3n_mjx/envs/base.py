@@ -178,10 +178,13 @@ class RobotEnv(brax.envs.Env):
                 raise UserError(unstable_message(self.normalized, self.stability_margin))
         self._home_height = float(robot.home_qpos[2])
         self._trunk = robot.model.body(robot.description.trunk).id
-        tree = self.normalized.tree
-        self._grip = np.array([tree.geom(name).id for name in (robot.floor, *robot.feet)])
+        self._grip = self._grip_in(self.normalized.tree)
         self._sensor_noise = self.randomization.sensor_noise(len(robot.joints))
         self._static_foot_load = robot.mass * 9.81 / len(robot.feet)
+
+    def _grip_in(self, model: mujoco.MjModel) -> np.ndarray:
+        """Geom ids of floor and feet; the tree has fewer geoms than the robot's own model."""
+        return np.array([model.geom(name).id for name in (self.robot.floor, *self.robot.feet)])
 
     @property
     def _ranges(self) -> randomization.LegRandomizationRanges | None:
@@ -368,8 +371,9 @@ class RobotEnv(brax.envs.Env):
 
     def c_model_of(self, info: Mapping[str, Any]) -> mujoco.MjModel:
         """The same for C MuJoCo: a copy of `normalized.model`."""
+        model = self.normalized.model
         return randomization.drawn_in_c(
-            self.normalized.model, self._bodies, self._trunk, self._grip, info
+            model, self._bodies, self._trunk, self._grip_in(model), info
         )
 
     @property
