@@ -30,6 +30,7 @@ from s3n_mjx.envs import PitchEnv  # isort: skip
 from s3n_mjx.envs.base import task_state  # isort: skip
 from s3n_mjx.simulation.config import SimulationConfig  # isort: skip
 from s3n_mjx.simulation.control import SimulationState, full_precision  # isort: skip
+from s3n_mjx.training.memory import of_program  # isort: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,17 +109,17 @@ def bare_step(series: Series, num_envs: int) -> Program:
 
 def _predicted(compiled: Any) -> Memory | None:
     """What XLA says that the program takes; not every backend says it."""
-    analysis = compiled.memory_analysis()
-    if analysis is None:
+    total = of_program(compiled)
+    if total is None:
         return None
-    argument, output, aliased = (
-        analysis.argument_size_in_bytes,
-        analysis.output_size_in_bytes,
-        analysis.alias_size_in_bytes,
+    analysis = compiled.memory_analysis()
+    return Memory(
+        argument=analysis.argument_size_in_bytes,
+        output=analysis.output_size_in_bytes,
+        temporary=analysis.temp_size_in_bytes,
+        aliased=analysis.alias_size_in_bytes,
+        total=total,
     )
-    temporary = analysis.temp_size_in_bytes
-    # A donated argument lies where the output does.
-    return Memory(argument, output, temporary, aliased, argument + output + temporary - aliased)
 
 
 def _peak(device: Any) -> int | None:

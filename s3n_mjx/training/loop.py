@@ -94,6 +94,12 @@ def _sound(tree: Any) -> bool:
     return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
 
 
+def _params(learner: Any) -> Any:
+    """Brax's (normalizer, policy, value) on the host."""
+    params = learner.normalizer_params, learner.params.policy, learner.params.value
+    return snapshot.of_one_device(params)
+
+
 class _Processes:
     """All processes of the run, which call this in the same order."""
 
@@ -236,8 +242,7 @@ class Training:
             self._progress.reach(self._steps)
         if self._steps % self._plan.between == 0:
             counted = {"train/diverged_environments": float(self._processes.all(diverged).sum())}
-            params = (learner.normalizer_params, learner.params.policy, learner.params.value)
-            self._evaluate(snapshot.of_one_device(params), self._training_row() | counted)
+            self._evaluate(_params(learner), self._training_row() | counted)
             # After its row: a run that is killed in between makes both again.
             self._save(learner, environments)
         if self._steps == self._plan.total:
@@ -338,13 +343,12 @@ class Training:
         self._saved = self._steps
         if not self._leads:
             return
-        params = (learner.normalizer_params, learner.params.policy, learner.params.value)
         self.kept = checkpoints.save(
             self._folder / "checkpoints",
             self._steps,
             self._config,
             self._env.normalized,
-            snapshot.of_one_device(params),
+            _params(learner),
             state,
         )
 
